@@ -1,0 +1,47 @@
+# make demo    train the Walker, measure it, draw its learning curves, film it
+# make test    the tests                        make lint   formatting, style, types
+# make docs    the documentation, into site/    make bench  the benchmarks (NAME=... to run one)
+# make setup   only the virtual environment, made once and again when its two lists of packages change
+
+PYTHON ?= python3
+# PyTorch's CPU build, for machines without a GPU whose package index offers the CUDA build only:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+TEST_WORKERS ?= 2
+EXTRAS := dev,docs,envpool
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+STAMP := .venv/.installed
+
+.PHONY: setup demo test lint docs bench
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "gaitway needs Python 3.11 or newer; name one: make setup PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "no virtual environment: on Debian or Ubuntu run \`apt-get install -y python3-venv\` as root"; exit 1; }
+	$(if $(TORCH_INDEX),$(PIP) --index-url $(TORCH_INDEX) torch)
+	$(PIP) -e ".[$(EXTRAS)]"
+	@scripts/rendering_libraries.sh
+	@touch $@
+
+demo: setup
+	@scripts/demo.sh $(ARGS)
+
+# One torch thread per worker: on small networks more threads only wait for each other.
+test: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench: setup
+	$(BIN)/gaitway bench $(NAME) $(ARGS)
