@@ -1,0 +1,77 @@
+"""Randomness is passed: one seed, named streams, all of them storable.
+
+Environments draw from `instance_generator`, a stream per (seed, instance, episode), so that what an instance draws does
+not depend on the batch size, the thread count or when other instances end. Everything else draws from a
+`torch.Generator` made by `stream`.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+PURPOSES = {"train": (), "evaluation": (1,)}
+
+
+def check_seed(seed: int) -> int:
+    """A non-negative integer; True and False are refused because they are usually a mistake."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"the seed is {seed!r}; use a non-negative integer")
+    return int(seed)
+
+
+def instance_seeds(seed: int | Sequence[int], num_envs: int) -> np.ndarray:
+    """Entropy `[B, 2]` of each instance: an integer s gives (s, i), a list gives (s_i, 0)."""
+    if isinstance(seed, int | np.integer):
+        return np.array([[check_seed(seed), index] for index in range(num_envs)], dtype=np.uint64)
+    seeds = [check_seed(value) for value in seed]
+    if len(seeds) != num_envs:
+        raise ValueError(f"{len(seeds)} seeds for {num_envs} instances; pass one integer or one seed per instance")
+    return np.array([[value, 0] for value in seeds], dtype=np.uint64)
+
+
+def instance_generator(
+    entropy: Sequence[int] | np.ndarray, episode: int, purpose: str = "train"
+) -> np.random.Generator:
+    """The stream of one instance (a row of `instance_seeds`) in one episode."""
+    words = [int(entropy[0]), int(entropy[1]), int(episode)]
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(words, spawn_key=PURPOSES[purpose])))
+
+
+def stream(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Generator:
+    """A named generator (policy, minibatch, replay, ...); different names never share a stream."""
+    sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(zlib.crc32(name.encode()),))
+    generator = torch.Generator(device=device)
+    generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]) & (2**63 - 1))
+    return generator
+
+
+def global_state() -> dict[str, object]:
+    """The process-wide generators of torch, numpy and Python, which user code may draw from."""
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    version, words, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "numpy": [
+            name,
+            torch.from_numpy(np.asarray(keys, dtype=np.int64)),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ],
+        "python": [version, list(words), gauss],
+    }
+
+
+def set_global_state(state: Mapping[str, Any]) -> None:
+    """Undo `global_state`."""
+    torch.set_rng_state(state["torch"])
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
