@@ -1,0 +1,312 @@
+"""Heads for continuous actions: Gaussian, Gaussian squashed by tanh, Beta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gaitway.nn.head import Head
+
+LOG_2 = math.log(2.0)
+HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+UNIT_MARGIN = 1e-6  # how far Beta keeps its sample from 0 and 1, where the density may be infinite
+
+Limits = float | Sequence[float] | None
+
+
+class Gaussian(Head):
+    """Independent normal distributions; params are mean | std `[..., 2A]`, raw is the action.
+
+    With finite limits and `rescale` the network speaks in units of the action range: mean = centre + half_range * out
+    and std = half_range * std, per dimension (dimensions without both limits keep their own unit). Samples are not
+    clipped: environments do that, and the density stays exact.
+
+    `init_std` and `std_range` are in linear units, before rescaling. `std_type` "log" keeps the logarithm of the
+    deviation as the parameter, "scalar" the deviation itself; both are clamped to `std_range` whenever params are
+    built, so a deviation is positive by construction. Outside the range the gradient is 0: watch `at_bound`.
+    `state_dependent` lets the network emit mean | std (in logarithms for "log"); call `init_last_layer` so that the
+    deviations start at `init_std`.
+    """
+
+    _centre: Tensor
+    _half_range: Tensor
+
+    def __init__(
+        self,
+        size: int,
+        low: Limits = None,
+        high: Limits = None,
+        init_std: float = 1.0,
+        std_range: tuple[float, float] = (1e-6, 1e6),
+        std_type: str = "log",
+        learn_std: bool = True,
+        state_dependent: bool = False,
+        rescale: bool = True,
+    ) -> None:
+        super().__init__()
+        smallest, largest = std_range
+        if std_type not in ("log", "scalar"):
+            raise ValueError(f"std_type is {std_type!r}; use 'log' or 'scalar'")
+        if not 1e-6 <= smallest < largest:
+            raise ValueError(f"std_range is {tuple(std_range)}; it must increase and start at 1e-6 or above")
+        if not smallest <= init_std <= largest:
+            raise ValueError(f"init_std is {init_std}; it must lie in std_range {tuple(std_range)}")
+        if state_dependent and not learn_std:
+            raise ValueError("learn_std=False fixes one deviation for all states; drop state_dependent=True")
+        self.size, self.init_std, self.std_range, self.std_type = size, init_std, (smallest, largest), std_type
+        self.state_dependent = state_dependent
+        self.inputs = 2 * size if state_dependent else size
+        self.num_params, self.raw_shape = 2 * size, (size,)
+        lower, upper = _limits(size, low, high)
+        bounded = torch.isfinite(lower) & torch.isfinite(upper) & rescale
+        self.register_buffer("_centre", torch.where(bounded, (upper + lower) / 2, 0.0), persistent=False)
+        self.register_buffer("_half_range", torch.where(bounded, (upper - lower) / 2, 1.0), persistent=False)
+        self._shifts = bool((self._centre != 0).any())
+        self._scales = bool((self._half_range != 1).any())
+        if not state_dependent:
+            # Two names, so that weights saved with the other std_type are refused instead of misread.
+            self._spread_name = "log_std" if std_type == "log" else "linear_std"
+            start = torch.full((size,), self._to_parameter(init_std))
+            if learn_std:
+                self.register_parameter(self._spread_name, nn.Parameter(start))
+            else:
+                self.register_buffer(self._spread_name, start)
+
+    def forward(self, output: Tensor) -> Tensor:
+        if self.state_dependent:
+            mean, spread = output.chunk(2, -1)
+            std = self._to_std(spread)
+        else:
+            mean, std = output, self._to_std(getattr(self, self._spread_name))
+        if self._shifts:
+            mean = torch.addcmul(self._centre, mean, self._half_range)
+        elif self._scales:
+            mean = mean * self._half_range
+        if self._scales:
+            std = std * self._half_range
+        return torch.cat((mean, std.expand_as(mean)), -1)
+
+    def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        """Reparametrised: differentiable in `params`."""
+        mean, std = params.chunk(2, -1)
+        noise = torch.empty_like(mean, memory_format=torch.contiguous_format).normal_(generator=generator)
+        return torch.addcmul(mean, std, noise)
+
+    def mode(self, params: Tensor) -> Tensor:
+        return params[..., : self.size]
+
+    def log_prob(self, params: Tensor, raw: Tensor) -> Tensor:
+        mean, std = params.chunk(2, -1)
+        z = (raw - mean) / std
+        return -self.size * HALF_LOG_2_PI - torch.addcmul(std.log(), z, z, value=0.5).sum(-1)
+
+    def entropy(self, params: Tensor) -> Tensor:
+        return params[..., self.size :].log().sum(-1) + self.size * (0.5 + HALF_LOG_2_PI)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        old_mean, old_std = old.chunk(2, -1)
+        new_mean, new_std = new.chunk(2, -1)
+        ratio = old_std / new_std
+        distance = (old_mean - new_mean) / new_std
+        return (0.5 * (ratio.square() + distance.square() - 1.0) - ratio.log()).sum(-1)
+
+    def std(self, params: Tensor) -> Tensor:
+        return params[..., self.size :]
+
+    def at_bound(self, params: Tensor) -> Tensor:
+        std = params[..., self.size :]
+        smallest, largest = self.std_range
+        margin = 1e-5  # rounding of exp(log(bound)) and of the rescaling
+        low, high = self._half_range * (smallest * (1 + margin)), self._half_range * (largest * (1 - margin))
+        return ((std <= low) | (std >= high)).sum()
+
+    @torch.no_grad()
+    def init_last_layer(self, layer: nn.Linear) -> None:
+        super().init_last_layer(layer)
+        if self.state_dependent:
+            if layer.bias is None:
+                raise ValueError("the last layer has no bias; state-dependent deviations start from it")
+            layer.weight[self.size :] = 0.0
+            layer.bias[self.size :] = self._to_parameter(self.init_std)
+
+    def _to_parameter(self, std: float) -> float:
+        return math.log(std) if self.std_type == "log" else std
+
+    def _to_std(self, parameter: Tensor) -> Tensor:
+        smallest, largest = self.std_range
+        if self.std_type == "log":
+            return parameter.clamp(math.log(smallest), math.log(largest)).exp()
+        return parameter.clamp(smallest, largest)
+
+
+class SquashedGaussian(Head):
+    """`action = centre + half_range * tanh(u)` with u Gaussian; params are mean | std of u, raw is u.
+
+    The density is exact: `log p(action) = log N(u) - sum(2 (log 2 - u - softplus(-2u)) + log half_range)`. Entropy has
+    no closed form: `entropy` is that of u; for the action's take the mean of `-log_prob` over samples. KL is that of
+    the Gaussians, exact because tanh is a bijection. `mode` is u = mean, the median of the action. Options are those
+    of `Gaussian`.
+    """
+
+    raw_is_action = False
+    entropy_is_exact = False
+    _centre: Tensor
+    _half_range: Tensor
+
+    def __init__(
+        self,
+        size: int,
+        low: Limits = -1.0,
+        high: Limits = 1.0,
+        init_std: float = 1.0,
+        std_range: tuple[float, float] = (1e-6, 1e6),
+        std_type: str = "log",
+        learn_std: bool = True,
+        state_dependent: bool = False,
+    ) -> None:
+        super().__init__()
+        self.gaussian = Gaussian(size, None, None, init_std, std_range, std_type, learn_std, state_dependent)
+        self.size, self.inputs = size, self.gaussian.inputs
+        self.num_params, self.raw_shape = 2 * size, (size,)
+        lower, upper = _finite_limits("SquashedGaussian", size, low, high)
+        self.register_buffer("_centre", (upper + lower) / 2, persistent=False)
+        self.register_buffer("_half_range", (upper - lower) / 2, persistent=False)
+        self._log_scale = math.fsum(math.log(value) for value in self._half_range.tolist()) + 2.0 * size * LOG_2
+
+    def forward(self, output: Tensor) -> Tensor:
+        return self.gaussian(output)
+
+    def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        """u, reparametrised: differentiable in `params`."""
+        return self.gaussian.sample(params, generator)
+
+    def mode(self, params: Tensor) -> Tensor:
+        return self.gaussian.mode(params)
+
+    def log_prob(self, params: Tensor, raw: Tensor) -> Tensor:
+        # Without the second term the entropy of a saturated policy would grow for ever.
+        return self.gaussian.log_prob(params, raw) + 2.0 * (raw + F.softplus(-2.0 * raw)).sum(-1) - self._log_scale
+
+    def entropy(self, params: Tensor) -> Tensor:
+        return self.gaussian.entropy(params)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        return self.gaussian.kl(old, new)
+
+    def action(self, raw: Tensor) -> Tensor:
+        return torch.addcmul(self._centre, self._half_range, raw.tanh())
+
+    def raw(self, action: Tensor) -> Tensor:
+        """Actions on or beyond a limit count as just inside it."""
+        edge = 1.0 - torch.finfo(action.dtype).eps
+        return ((action - self._centre) / self._half_range).clamp(-edge, edge).atanh()
+
+    def std(self, params: Tensor) -> Tensor:
+        return self.gaussian.std(params)
+
+    def at_bound(self, params: Tensor) -> Tensor:
+        return self.gaussian.at_bound(params)
+
+    def init_last_layer(self, layer: nn.Linear) -> None:
+        self.gaussian.init_last_layer(layer)
+
+
+class Beta(Head):
+    """Independent Beta distributions stretched over the limits; params are alpha | beta `[..., 2A]`.
+
+    `alpha, beta = softplus(out) + 1`, so there is one mode, inside the range (Chou et al. 2017). raw is the unit
+    variable, kept within [1e-6, 1 - 1e-6]; `log_prob` is the density of the action and includes `-log(range)`;
+    `entropy` is that of the unit variable.
+    """
+
+    raw_is_action = False
+    entropy_is_exact = False
+    _low: Tensor
+    _range: Tensor
+
+    def __init__(self, size: int, low: Limits = -1.0, high: Limits = 1.0) -> None:
+        super().__init__()
+        self.size, self.inputs = size, 2 * size
+        self.num_params, self.raw_shape = 2 * size, (size,)
+        lower, upper = _finite_limits("Beta", size, low, high)
+        self.register_buffer("_low", lower, persistent=False)
+        self.register_buffer("_range", upper - lower, persistent=False)
+        self._log_range = math.fsum(math.log(value) for value in self._range.tolist())
+
+    def forward(self, output: Tensor) -> Tensor:
+        return F.softplus(output) + 1.0
+
+    def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        gammas = torch._standard_gamma(params, generator=generator)
+        first, second = gammas.chunk(2, -1)
+        return (first / (first + second)).clamp(UNIT_MARGIN, 1.0 - UNIT_MARGIN)
+
+    def mode(self, params: Tensor) -> Tensor:
+        # The small number makes the flat distribution (alpha = beta = 1) answer with the centre.
+        alpha, beta = (params - (1.0 - UNIT_MARGIN)).chunk(2, -1)
+        return (alpha / (alpha + beta)).clamp(UNIT_MARGIN, 1.0 - UNIT_MARGIN)
+
+    def log_prob(self, params: Tensor, raw: Tensor) -> Tensor:
+        alpha, beta = params.chunk(2, -1)
+        unit = raw.clamp(UNIT_MARGIN, 1.0 - UNIT_MARGIN)
+        density = torch.addcmul((alpha - 1.0) * unit.log(), beta - 1.0, (-unit).log1p())
+        return (density - _log_beta(alpha, beta)).sum(-1) - self._log_range
+
+    def entropy(self, params: Tensor) -> Tensor:
+        alpha, beta = params.chunk(2, -1)
+        total = alpha + beta
+        digammas = (total - 2.0) * total.digamma() - (alpha - 1.0) * alpha.digamma() - (beta - 1.0) * beta.digamma()
+        return (_log_beta(alpha, beta) + digammas).sum(-1)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        alpha, beta = old.chunk(2, -1)
+        new_alpha, new_beta = new.chunk(2, -1)
+        alpha_change, beta_change = alpha - new_alpha, beta - new_beta
+        expected = alpha_change * alpha.digamma() + beta_change * beta.digamma()
+        expected = expected - (alpha_change + beta_change) * (alpha + beta).digamma()
+        return (_log_beta(new_alpha, new_beta) - _log_beta(alpha, beta) + expected).sum(-1)
+
+    def action(self, raw: Tensor) -> Tensor:
+        return torch.addcmul(self._low, self._range, raw)
+
+    def raw(self, action: Tensor) -> Tensor:
+        return ((action - self._low) / self._range).clamp(UNIT_MARGIN, 1.0 - UNIT_MARGIN)
+
+    def std(self, params: Tensor) -> Tensor:
+        """Of the action, in its own units."""
+        alpha, beta = params.chunk(2, -1)
+        total = alpha + beta
+        return self._range * (alpha * beta / (total + 1.0)).sqrt() / total
+
+
+def _log_beta(alpha: Tensor, beta: Tensor) -> Tensor:
+    return alpha.lgamma() + beta.lgamma() - (alpha + beta).lgamma()
+
+
+def _limits(size: int, low: Limits, high: Limits) -> tuple[Tensor, Tensor]:
+    """Lower and upper limits `[size]`, infinite where there are none."""
+    if size < 1:
+        raise ValueError(f"size is {size}; an action has at least one dimension")
+    lower = torch.as_tensor(-math.inf if low is None else low, dtype=torch.float32)
+    upper = torch.as_tensor(math.inf if high is None else high, dtype=torch.float32)
+    for name, limit in (("low", lower), ("high", upper)):
+        if limit.shape not in ((), (size,)):
+            raise ValueError(f"{name} has shape {list(limit.shape)}; give one number or one per dimension ({size})")
+    lower, upper = lower.expand(size).clone(), upper.expand(size).clone()
+    if not bool((lower < upper).all()):
+        raise ValueError(f"low {lower.tolist()} must lie below high {upper.tolist()} in every dimension")
+    return lower, upper
+
+
+def _finite_limits(kind: str, size: int, low: Limits, high: Limits) -> tuple[Tensor, Tensor]:
+    lower, upper = _limits(size, low, high)
+    if not bool(torch.isfinite(lower).all() and torch.isfinite(upper).all()):
+        raise ValueError(
+            f"{kind} needs finite limits, found {lower.tolist()} to {upper.tolist()}; give low and high, "
+            f"or use Gaussian, which does without"
+        )
+    return lower, upper
