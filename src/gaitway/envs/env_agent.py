@@ -1,0 +1,140 @@
+"""A VecEnv as two agents: `observe` opens a step, `advance` closes it.
+
+In a cast the policy stands between them: `Agents(world.observe, policy, world.advance)`. Row t then holds what was
+seen, what was done and what came of it; observation variables hold one row more, the observation after the last step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from gaitway.core.agent import Agent
+from gaitway.core.workspace import Variable, Workspace
+from gaitway.envs.vec_env import EnvSpec, Observation, VecEnv
+
+
+class EnvAgent:
+    """The environment and where it stands; `observe` and `advance` are its two agents.
+
+    `groups` are the observation groups to write (all by default); `final_obs` says whether somebody reads the state
+    really reached at the end of an episode; `metrics` are the metrics to keep.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        groups: Iterable[str] | None = None,
+        final_obs: bool = True,
+        metrics: Iterable[str] | None = None,
+    ) -> None:
+        self.env = env
+        self.groups = tuple(env.spec.group_names if groups is None else groups)
+        self.final_obs = final_obs
+        self.metrics = tuple(env.spec.metrics if metrics is None else metrics)
+        self.current: Observation | None = None
+        self.simulation_seconds = 0.0
+        self.observe = Observe(self)
+        self.advance = Advance(self)
+
+    def restore(self, observation: Observation) -> None:
+        """Go on from `observation`, as `load_state_dict` or `reset` of the environment returned it."""
+        self.current = {name: value.clone() for name, value in observation.items()}
+
+    def variables(self, rows: int) -> dict[str, Variable]:
+        """The dense variables a rollout of `rows` steps needs for this environment."""
+        return env_variables(self.env.spec, self.env.num_envs, rows, self.groups, self.final_obs, self.metrics)
+
+
+class Observe(Agent):
+    """Writes `env/obs/<group>` of row t. Resets only if the environment has never run or when asked."""
+
+    def __init__(self, world: EnvAgent) -> None:
+        super().__init__()
+        self._world = [world]  # in a list, so that nn.Module does not register or copy it
+        self.writes = tuple(f"env/obs/{group}" for group in world.groups)
+        self.reads: tuple[str, ...] = ()
+
+    def step(self, ws: Workspace, t: int, *, reset: bool = False) -> None:
+        world = self._world[0]
+        if reset or world.current is None:
+            world.current = world.env.reset()
+        for group in world.groups:
+            put(ws, f"env/obs/{group}", t, world.current[group])
+
+
+class Advance(Agent):
+    """Reads `action` of row t, steps the environment, writes what came of it and the observation of row t+1."""
+
+    def __init__(self, world: EnvAgent) -> None:
+        super().__init__()
+        self._world = [world]
+        self.reads = ("action",)
+        writes = ["env/reward", "env/terminated", "env/truncated", *(f"env/metric/{name}" for name in world.metrics)]
+        if world.final_obs:
+            writes += [f"env/final_obs/{group}" for group in world.groups]
+        if world.env.spec.reset_rows:
+            writes.append("env/valid")
+        self.writes = tuple(writes)
+
+    def step(self, ws: Workspace, t: int) -> None:
+        world = self._world[0]
+        action = ws.at("action", t)
+        started = time.perf_counter()
+        result = world.env.step(action)
+        world.simulation_seconds += time.perf_counter() - started
+        world.current = result.obs
+        put(ws, "env/reward", t, result.reward)
+        put(ws, "env/terminated", t, result.terminated)
+        put(ws, "env/truncated", t, result.truncated)
+        if result.valid is not None:
+            put(ws, "env/valid", t, result.valid)
+        for name in world.metrics:
+            put(ws, f"env/metric/{name}", t, result.metrics[name])
+        for group in world.groups:
+            put(ws, f"env/obs/{group}", t + 1, result.obs[group])
+            if world.final_obs:
+                put(ws, f"env/final_obs/{group}", t, result.final_obs[group])
+
+
+def put(ws: Workspace, name: str, t: int, value: Tensor) -> None:
+    """Write a tensor whose memory the environment will use again: storage that keeps what it is given gets a copy."""
+    ws.put(name, t, value if ws.copies(name) else value.clone())
+
+
+def env_variables(
+    spec: EnvSpec,
+    num_envs: int,
+    rows: int,
+    groups: Iterable[str],
+    final_obs: bool,
+    metrics: Iterable[str],
+) -> dict[str, Variable]:
+    """What the environment writes in `rows` steps, for `Workspace.dense`."""
+
+    def step_variable(dtype: torch.dtype) -> Variable:
+        return Variable(rows, num_envs, (), dtype)
+
+    variables: dict[str, Variable] = {}
+    for name in groups:
+        group = spec.group(name)
+        variables[f"env/obs/{name}"] = Variable(rows + 1, num_envs, group.shape, group.torch_dtype)
+        if final_obs:
+            variables[f"env/final_obs/{name}"] = Variable(rows, num_envs, group.shape, group.torch_dtype)
+    variables["env/reward"] = step_variable(torch.float32)
+    variables["env/terminated"] = step_variable(torch.bool)
+    variables["env/truncated"] = step_variable(torch.bool)
+    if spec.reset_rows:
+        variables["env/valid"] = step_variable(torch.bool)
+    for name in metrics:
+        variables[f"env/metric/{name}"] = step_variable(torch.float32)
+    return variables
+
+
+def episode_ends(ws: Workspace) -> Tensor:
+    """bool [T, B]: the row after this one belongs to another episode (an end, or a reset row)."""
+    ended = ws["env/done"]
+    return ended | ~ws["env/valid"] if "env/valid" in ws else ended

@@ -1,0 +1,329 @@
+"""Many simulations on MuJoCo's native batch: one model, arrays in and out, no process or Python loop per instance.
+
+`mujoco.batch.Batch` steps all instances on a thread pool with the GIL released. Around it everything is vectorised:
+observations and rewards are written in one pass into preallocated buffers, and only instances whose episode ended cost
+Python work of their own (drawing the next start). Physics is float64; outputs are cast to the requested type on the way
+into the buffers. The numbers depend neither on the number of threads nor on the number of instances.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import mujoco
+import numpy as np
+import torch
+from mujoco.batch import Batch, SimulationError
+from torch import Tensor
+
+from gaitway.core.seeding import PURPOSES, instance_generator, instance_seeds
+from gaitway.envs.batch_task import STAGE_NONE, BatchTask, action_spec
+from gaitway.envs.step_buffers import FAULT_METRIC, StepBuffers
+from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
+
+if TYPE_CHECKING:
+    from gaitway.envs.render import MujocoPainter
+
+ALL = slice(None)
+_NUMPY_DTYPE: dict[torch.dtype, type[np.floating]] = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+class MujocoBatchEnv(VecEnv):
+    """`num_envs` instances of a `BatchTask`.
+
+    `num_threads` None takes one thread per CPU this process may use, but never more than there are instances. Returned
+    tensors are views of two alternating sets of buffers (copies where `device` is not the CPU), so they stay unchanged
+    until the call after the next one.
+
+    A physics fault (an error, a warning counter that rose, a state that is not finite) ends that instance alone:
+    terminated, the task's `fault_reward`, metric `physics_error` 1 and all others 0, then a restart. Its `final_obs`
+    repeats the last observation before the fault, because the state really reached may be NaN.
+    """
+
+    def __init__(
+        self,
+        task: BatchTask,
+        num_envs: int,
+        seed: int | Sequence[int] = 0,
+        num_threads: int | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        purpose: str = "train",
+        id: str | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs}; use at least 1")
+        if dtype not in _NUMPY_DTYPE:
+            raise ValueError(f"dtype is {dtype}; observations are torch.float32 or torch.float64")
+        if purpose not in PURPOSES:
+            raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
+        self.task = task
+        self.num_envs = num_envs
+        self.num_threads = choose_num_threads(num_threads, num_envs)
+        self.device = torch.device(device)
+        self.purpose = purpose
+        self.spec = _environment_spec(task, id or task.id, dtype)
+        self._batch: Batch | None = Batch(task.model, num_envs, self.num_threads, task.persistent)
+        task.attach(self._batch)
+        self._state = self._batch.state
+        # time, positions, velocities and activations come first in a state row; whatever is wrong shows there
+        self._moving_state = self._state[:, : 1 + task.model.nq + task.model.nv + task.model.na]
+        # what Batch.reset makes of a state row: time, controls and warm start included. Writing it costs a tenth of the
+        # call, which wakes the thread pool.
+        self._batch.reset(stage=STAGE_NONE)
+        self._default_state = self._state[0].copy()
+        self._warnings = self._batch.warning  # [B, kind, (last info, count)]
+        self._action_shape = (num_envs, *self.spec.action.shape)
+        self._buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype])
+        self._other_buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype])
+        self._start_rows = {name: np.zeros_like(array) for name, array in self._buffers.obs.items()}
+        # reward and metrics in float64, one row each, in the order of `StepBuffers.scalars`
+        self._scalars = np.zeros((1 + len(self.spec.metrics), num_envs))
+        self._scalar_metrics = dict(zip(self.spec.metrics, self._scalars[1:], strict=True))
+        self._ended = np.zeros(num_envs, dtype=bool)
+        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+        self._episode = np.zeros(num_envs, dtype=np.int64)
+        self._entropy = np.zeros((num_envs, 2), dtype=np.uint64)
+        self._painter: MujocoPainter | None = None
+        self._painted: mujoco.MjData | None = None
+        self.reset(seed)
+
+    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
+        if seed is None:
+            self._episode += 1
+        else:
+            self._entropy = instance_seeds(seed, self.num_envs)
+            self._episode[:] = 0
+        return self._restart_all({})
+
+    def step(self, action: Tensor) -> Step:
+        controls = self._controls(action)
+        self._simulation()
+        previous, now = self._next_buffers()
+        task = self.task
+        np.copyto(task.ctrl, controls)
+        task.before_step()
+        faulty = self._advance()
+        if faulty is None:
+            self._measure(now)
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):  # faulty rows may hold anything until overwritten
+                self._measure(now)
+            now.mark_fault(faulty, previous, task.fault_reward)
+            self._simulation().reset(faulty, stage=STAGE_NONE)  # clears the warning counters as well
+
+        self._elapsed += 1
+        if task.max_episode_steps:
+            np.greater_equal(self._elapsed, task.max_episode_steps, out=now.truncated)
+            np.greater(now.truncated, now.terminated, out=now.truncated)  # truncated and not terminated
+        np.logical_or(now.terminated, now.truncated, out=self._ended)
+        for name, obs in now.obs.items():
+            np.copyto(obs, now.final_obs[name])
+        if np.count_nonzero(self._ended):
+            rows = np.flatnonzero(self._ended).astype(np.int32)
+            self._episode[rows] += 1
+            self._restart(rows, now.obs)
+        return now.as_step(self.device)
+
+    @property
+    def elapsed(self) -> Tensor:
+        return torch.from_numpy(self._elapsed.copy()).to(self.device)
+
+    def set_elapsed(self, steps: Tensor) -> None:
+        ages = np.asarray(steps.cpu() if isinstance(steps, Tensor) else steps)
+        if ages.shape != (self.num_envs,) or ages.dtype.kind not in "iu":
+            raise ValueError(f"ages are {ages.dtype} {list(ages.shape)}; pass {self.num_envs} integers")
+        limit = self.task.max_episode_steps
+        if (ages < 0).any() or (limit and (ages >= limit).any()):
+            raise ValueError(f"ages reach from {ages.min()} to {ages.max()}; they must lie in 0..{limit - 1}")
+        self._elapsed[:] = ages
+
+    def scenario(self) -> dict[str, Tensor]:
+        """The present `qpos` [B, nq] and `qvel` [B, nv] and the layout of the episode, all float64."""
+        arrays = {"qpos": self.task.qpos, "qvel": self.task.qvel, **self.task.layout}
+        return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
+        """Restart the present episodes from `scenario`; what it does not name is as it was drawn for them."""
+        self._simulation()
+        known = {"qpos": self.task.qpos, "qvel": self.task.qvel, **self.task.layout}
+        given = {}
+        for name, value in scenario.items():
+            if name not in known:
+                raise KeyError(f"{self.spec.id} has no scenario field {name!r}; it has {list(known)}")
+            array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
+            if array.shape != known[name].shape:
+                raise ValueError(
+                    f"scenario field {name!r} has shape {list(array.shape)}; {self.spec.id} with {self.num_envs} "
+                    f"instances takes {list(known[name].shape)} (all fields: {list(known)})"
+                )
+            if not np.isfinite(array).all():
+                row = int(np.argwhere(~np.isfinite(array))[0][0])
+                raise ValueError(f"scenario field {name!r} of instance {row} is not finite")
+            given[name] = array
+        return self._restart_all(given)
+
+    def state_dict(self) -> dict[str, Any]:
+        copies = {
+            "physics": self._state,
+            "entropy": self._entropy.view(np.int64),  # safetensors readers know int64 better than uint64
+            "episode": self._episode,
+            "elapsed": self._elapsed,
+        }
+        nested = {"layout": self.task.layout, "memory": self.task.memory, "obs": self._buffers.obs}
+        return {
+            "task": self.task.id,
+            **{name: torch.from_numpy(array.copy()) for name, array in copies.items()},
+            **{
+                kind: {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+                for kind, arrays in nested.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
+        batch = self._simulation()
+        if state["task"] != self.task.id:
+            raise ValueError(f"this state belongs to {state['task']!r}, the environment runs {self.task.id!r}")
+        _, now = self._next_buffers()
+        flat = {
+            "physics": self._state,
+            "entropy": self._entropy.view(np.int64),
+            "episode": self._episode,
+            "elapsed": self._elapsed,
+        }
+        targets = [(name, array, state[name]) for name, array in flat.items()]
+        nested = {"layout": self.task.layout, "memory": self.task.memory, "obs": now.obs}
+        for kind, arrays in nested.items():
+            if set(arrays) != set(state[kind]):
+                raise KeyError(f"{kind} of the state holds {sorted(state[kind])}; {self.spec.id} has {sorted(arrays)}")
+            targets += [(f"{kind}/{name}", array, state[kind][name]) for name, array in arrays.items()]
+        for name, array, value in targets:
+            if tuple(value.shape) != array.shape:
+                raise ValueError(
+                    f"{name} of the state has shape {list(value.shape)}, this environment {list(array.shape)}; "
+                    "load it with the same number of instances, task options and MuJoCo version"
+                )
+        for _, array, value in targets:
+            array[...] = value.detach().cpu().numpy()
+        if self.task.persistent and self.task.stage != STAGE_NONE:
+            batch.forward(stage=self.task.stage)  # such a batch goes on from the stages it computed last
+        return now.observation(self.device)
+
+    def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
+        from gaitway.envs.render import MujocoPainter
+
+        if not 0 <= index < self.num_envs:
+            raise IndexError(f"instance {index} does not exist; there are {self.num_envs}")
+        batch = self._simulation()
+        if self._painter is None or self._painted is None:
+            model = self.task.render_model()
+            self._painter, self._painted = MujocoPainter(model), mujoco.MjData(model)
+        data = self._painted
+        for name in ("qpos", "qvel", "mocap_pos", "mocap_quat"):
+            getattr(data, name)[:] = batch.bind(name)[index]
+        mujoco.mj_forward(self._painter.model, data)
+        return self._painter.draw(data, width, height, self.task.camera)
+
+    def close(self) -> None:
+        if self._painter is not None:
+            self._painter.close()
+            self._painter = self._painted = None
+        if self._batch is not None:
+            # the pool's threads live as long as any array of the batch does
+            self.task.detach()
+            self._state = self._moving_state = self._warnings = np.empty(0)
+            self._batch = None
+
+    def _simulation(self) -> Batch:
+        if self._batch is None:
+            raise RuntimeError(f"{self.spec.id} was closed; make a new environment")
+        return self._batch
+
+    def _next_buffers(self) -> tuple[StepBuffers, StepBuffers]:
+        """The buffers handed out last, and the others, which the present call may fill."""
+        self._buffers, self._other_buffers = self._other_buffers, self._buffers
+        return self._other_buffers, self._buffers
+
+    def _controls(self, action: Tensor) -> np.ndarray:
+        """`check_action`, at the price of one NumPy sum where nothing is wrong (torch's dispatch costs several)."""
+        if isinstance(action, Tensor) and action.dtype in _NUMPY_DTYPE and action.shape == self._action_shape:
+            array = action.numpy(force=True)
+            if math.isfinite(np.add.reduce(array, axis=None, dtype=np.float64)):
+                return array
+        return check_action(action, self.spec, self.num_envs).double().cpu().numpy()
+
+    def _advance(self) -> np.ndarray | None:
+        """Move the physics; returns which instances are faulty [B], None if all are sound."""
+        failed = None
+        try:
+            self.task.advance()
+        except SimulationError as error:  # the others ran to completion
+            failed = error.ids
+        # one number each while nothing is wrong; the search by row runs only when one of them is
+        finite = math.isfinite(np.add.reduce(self._moving_state, axis=None))
+        if finite and failed is None and not np.count_nonzero(self._warnings):
+            return None
+        faulty = self._warnings[:, :, 1].any(axis=1) | ~np.isfinite(self._state).all(axis=1)
+        if failed is not None:
+            faulty[failed] = True
+        return faulty if faulty.any() else None
+
+    def _measure(self, now: StepBuffers) -> None:
+        """Let the task judge and observe all instances; its float64 numbers are cast in one pass."""
+        now.terminated.fill(False)
+        self.task.outcome(self.task.ctrl, self._scalars[0], now.terminated, self._scalar_metrics)
+        self.task.observe(ALL, now.final_obs)
+        np.copyto(now.scalars, self._scalars, casting="same_kind")
+
+    def _restart_all(self, given: Mapping[str, np.ndarray]) -> Observation:
+        self._simulation()
+        _, now = self._next_buffers()
+        self._restart(np.arange(self.num_envs, dtype=np.int32), now.obs, given)
+        return now.observation(self.device)
+
+    def _restart(
+        self, rows: np.ndarray, obs: dict[str, np.ndarray], given: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        """Begin the present episode of `rows` as drawn, except for the fields in `given`; observe it into `obs`."""
+        task = self.task
+        self._state[rows] = self._default_state
+        targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
+        for row in rows.tolist():
+            drawn = task.draw(instance_generator(self._entropy[row], int(self._episode[row]), self.purpose))
+            for name, target in targets.items():
+                target[row] = drawn[name]
+        for name, values in (given or {}).items():
+            targets[name][rows] = values[rows]
+        self._elapsed[rows] = 0
+        task.start(rows)
+        first = {name: array[: len(rows)] for name, array in self._start_rows.items()}
+        task.observe(rows, first)
+        for name, array in first.items():
+            obs[name][rows] = array
+
+
+def choose_num_threads(num_threads: int | None, num_envs: int) -> int:
+    """The fixed rule: what was asked for, else one thread per usable CPU, but no more than instances."""
+    if num_threads is None:
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(available, max(1, num_envs))
+    if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
+        raise ValueError(f"num_threads is {num_threads!r}; use a positive integer, or None for one per CPU")
+    return num_threads
+
+
+def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
+    name = str(dtype).removeprefix("torch.")
+    return EnvSpec(
+        id=id,
+        groups=tuple(dataclasses.replace(group, dtype=name) for group in task.groups),
+        action=action_spec(task.model),
+        control_dt=task.control_dt,
+        max_episode_steps=task.max_episode_steps,
+        metrics=(*task.metrics, FAULT_METRIC),
+        options=dict(task.options),
+    )

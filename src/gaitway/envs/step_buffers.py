@@ -1,0 +1,67 @@
+"""Preallocated outputs of `step`, written by NumPy and handed out as tensors on the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaitway.envs.vec_env import EnvSpec, Observation, Step
+
+FAULT_METRIC = "physics_error"
+
+
+class StepBuffers:
+    """One set of everything `step` returns; an environment alternates between two.
+
+    `scalars` [1 + M, B] holds the reward and then the metrics, one row each, in the order of the spec.
+    """
+
+    def __init__(self, spec: EnvSpec, num_envs: int, dtype: type[np.floating]) -> None:
+        shapes = {group.name: (num_envs, *group.shape) for group in spec.groups}
+        self.obs = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
+        self.final_obs = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
+        self.scalars = np.zeros((1 + len(spec.metrics), num_envs), dtype)
+        self.reward = self.scalars[0]
+        self.metrics = dict(zip(spec.metrics, self.scalars[1:], strict=True))
+        self.terminated = np.zeros(num_envs, dtype=bool)
+        self.truncated = np.zeros(num_envs, dtype=bool)
+        self._obs = _as_tensors(self.obs)
+        self._final_obs = _as_tensors(self.final_obs)
+        self._metrics = _as_tensors(self.metrics)
+        self._flat = tuple(torch.from_numpy(array) for array in (self.reward, self.terminated, self.truncated))
+
+    def mark_fault(self, faulty: np.ndarray, previous: StepBuffers, reward: float) -> None:
+        """Overwrite the rows of faulty instances [B] with numbers that no learner can choke on."""
+        self.terminated[faulty] = True
+        self.reward[faulty] = reward
+        self.scalars[1:, faulty] = 0.0
+        self.metrics[FAULT_METRIC][faulty] = 1.0
+        for name, final_obs in self.final_obs.items():
+            final_obs[faulty] = previous.obs[name][faulty]
+
+    def observation(self, device: torch.device) -> Observation:
+        return dict(self._obs) if device.type == "cpu" else _moved(self._obs, device)
+
+    def as_step(self, device: torch.device) -> Step:
+        reward, terminated, truncated = self._flat
+        if device.type == "cpu":
+            return Step(dict(self._obs), reward, terminated, truncated, dict(self._final_obs), dict(self._metrics))
+        return Step(
+            _moved(self._obs, device),
+            reward.to(device),
+            terminated.to(device),
+            truncated.to(device),
+            _moved(self._final_obs, device),
+            _moved(self._metrics, device),
+        )
+
+
+def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -1,0 +1,258 @@
+"""The contract every environment honours: many instances, tensors in, tensors out.
+
+A `VecEnv` steps `B` instances at once and describes itself with an `EnvSpec`: named observation groups whose
+components carry names, order and units, and an action with names, limits and a rate. `check_env` proves that an
+environment keeps the rules written here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Observation = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Component:
+    """One named piece of an observation group, e.g. `Component("knee", 1, "rad")`."""
+
+    name: str
+    size: int = 1
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class ObservationGroup:
+    """A named tensor `[B, *shape]` that the environment emits; its components lie in this order on the last axis."""
+
+    name: str
+    components: tuple[Component, ...]
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        size = sum(component.size for component in self.components)
+        if len(self.shape) == 1 and size != self.shape[0]:
+            raise ValueError(f"group {self.name!r} has shape {self.shape} but its components add up to {size}")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return getattr(torch, self.dtype)
+
+    @property
+    def is_vector(self) -> bool:
+        return len(self.shape) == 1
+
+    def columns(self, name: str) -> slice:
+        """Where component `name` lies on the last axis."""
+        start = 0
+        for component in self.components:
+            if component.name == name:
+                return slice(start, start + component.size)
+            start += component.size
+        raise KeyError(f"no component {name!r} in group {self.name!r}; it has {[c.name for c in self.components]}")
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """What `step` takes: continuous `[B, A]` floats, discrete `[B]` int64, or multi_discrete `[B, K]` int64."""
+
+    kind: str
+    """"continuous", "discrete" or "multi_discrete"."""
+    names: tuple[str, ...]
+    """One per action dimension (discrete: one)."""
+    low: tuple[float, ...] = ()
+    """Continuous: lower limit per dimension, -inf if there is none."""
+    high: tuple[float, ...] = ()
+    choices: tuple[int, ...] = ()
+    """Discrete: (n,); multi_discrete: how many values each dimension has."""
+    start: tuple[int, ...] = ()
+    """Discrete kinds: the smallest value of each dimension, empty for zeros."""
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("continuous", "discrete", "multi_discrete"):
+            raise ValueError(f"action kind is {self.kind!r}; use continuous, discrete or multi_discrete")
+        if self.kind == "continuous" and not len(self.names) == len(self.low) == len(self.high):
+            raise ValueError(
+                f"{len(self.names)} action names, {len(self.low)} lower and {len(self.high)} upper limits must agree"
+            )
+        if self.kind != "continuous" and len(self.choices) != len(self.names):
+            raise ValueError(f"{len(self.names)} action names but {len(self.choices)} numbers of choices")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one instance's action."""
+        return () if self.kind == "discrete" else (len(self.names),)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32 if self.kind == "continuous" else torch.int64
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an environment promises: enough to build a policy for it and to check a policy against it."""
+
+    id: str
+    groups: tuple[ObservationGroup, ...]
+    action: ActionSpec
+    control_dt: float
+    """Seconds per step, 0 if the task has no clock."""
+    max_episode_steps: int
+    """Steps after which an episode is truncated, 0 for never."""
+    metrics: tuple[str, ...] = ()
+    """Names in `Step.metrics`; those ending in `_episode` are totals, valid where the episode ended."""
+    reset_rows: bool = False
+    """True if the environment resets in the step after an end; those rows come with `Step.valid` false."""
+    exact_state: bool = True
+    """True if `load_state_dict(state_dict())` continues bit for bit."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of `make_env` that differ from the task's own defaults."""
+
+    def group(self, name: str) -> ObservationGroup:
+        for group in self.groups:
+            if group.name == name:
+                return group
+        raise KeyError(f"environment {self.id!r} has no observation group {name!r}; it has {self.group_names}")
+
+    @property
+    def group_names(self) -> list[str]:
+        return [group.name for group in self.groups]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists, as stored in `contract.json`."""
+        plain = asdict(self)
+        plain["options"] = dict(self.options)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> EnvSpec:
+        groups = tuple(
+            ObservationGroup(
+                name=group["name"],
+                components=tuple(Component(**component) for component in group["components"]),
+                shape=tuple(group["shape"]),
+                dtype=group["dtype"],
+            )
+            for group in plain["groups"]
+        )
+        listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["action"].items()}
+        action = ActionSpec(**listed)
+        rest = {k: v for k, v in plain.items() if k not in ("groups", "action", "metrics")}
+        return cls(groups=groups, action=action, metrics=tuple(plain["metrics"]), **rest)
+
+
+@dataclass(slots=True)
+class Step:
+    """What came of one step; every tensor has `B` rows and stays unchanged until the call after the next one.
+
+    `obs` is what the policy sees next: where an episode ended, the first observation of the new one. `final_obs` is the
+    state really reached, equal to `obs` where nothing ended. `terminated` and `truncated` are never both true.
+    `valid` is None or, for environments that reset in a step of their own, false where the action was ignored.
+    """
+
+    obs: Observation
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    final_obs: Observation
+    metrics: dict[str, Tensor]
+    valid: Tensor | None = None
+
+
+class VecEnv:
+    """`num_envs` instances of one environment. Subclasses write the methods that raise here.
+
+    The constructor leaves the instances reset with the seed it was given. `step` takes the action as the policy made
+    it: limits clip inside, NaN or a wrong shape is a ValueError. Finished instances reset within the same call.
+    """
+
+    spec: EnvSpec
+    num_envs: int
+    device: torch.device
+
+    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
+        """Start new episodes everywhere. An integer or a list of `num_envs` integers restarts the random streams;
+        None goes on with the next episode of the present ones."""
+        raise TypeError(f"{type(self).__name__} does not implement reset")
+
+    def step(self, action: Tensor) -> Step:
+        raise TypeError(f"{type(self).__name__} does not implement step")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on bit for bit: nested dicts of tensors, numbers, strings and lists."""
+        raise TypeError(f"{type(self).__name__} does not implement state_dict")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
+        """Restore `state_dict()`; returns the observation that the next action answers."""
+        raise TypeError(f"{type(self).__name__} does not implement load_state_dict")
+
+    def scenario(self) -> dict[str, Tensor]:
+        """The situation of every instance, enough to start the same episode elsewhere with `load_scenario`."""
+        raise ValueError(f"{self.spec.id} has no scenarios; native MuJoCo tasks and the toys do")
+
+    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
+        """Start episodes at elapsed step 0 from `scenario` (tensors or arrays with `B` rows)."""
+        raise ValueError(f"{self.spec.id} has no scenarios; native MuJoCo tasks and the toys do")
+
+    @property
+    def elapsed(self) -> Tensor:
+        """Steps taken in the present episode, int64 `[B]`."""
+        raise TypeError(f"{type(self).__name__} does not implement elapsed")
+
+    def set_elapsed(self, steps: Tensor) -> None:
+        """Pretend that episodes are `steps` old, so that the first time-outs spread out. The robot does not move."""
+        raise ValueError(f"{self.spec.id} cannot set episode ages; use stagger_timeouts=false")
+
+    def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
+        """A picture of one instance, uint8 `[height, width, 3]`."""
+        raise ValueError(f"{self.spec.id} cannot be drawn")
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the environment behind an adapter (of every instance, where there are many)."""
+        method = getattr(self, name, None)
+        if method is None:
+            raise AttributeError(f"{self.spec.id} has no method {name!r}")
+        return method(*args, **kwargs)
+
+    def close(self) -> None:
+        """Free threads, processes and windows; calling it twice is fine."""
+
+    def __enter__(self) -> VecEnv:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def check_action(action: Tensor, spec: EnvSpec, num_envs: int) -> Tensor:
+    """Refuse an action of the wrong shape or kind, or one with NaN; returns it detached."""
+    expected = (num_envs, *spec.action.shape)
+    if not isinstance(action, Tensor):
+        raise TypeError(f"the action is a {type(action).__name__}; {spec.id} takes a torch.Tensor {list(expected)}")
+    if tuple(action.shape) != expected:
+        raise ValueError(f"the action has shape {list(action.shape)}; {spec.id} takes {list(expected)}")
+    action = action.detach()
+    if spec.action.kind == "continuous":
+        if not action.dtype.is_floating_point:
+            raise ValueError(f"the action is {action.dtype}; {spec.id} takes floating point numbers")
+        if not math.isfinite(action.sum()):  # one reduction; the search below runs only when it fails
+            bad = torch.nonzero(~torch.isfinite(action))
+            if len(bad):
+                row, column = bad[0].tolist()
+                value = action[row, column].item()
+                raise ValueError(
+                    f"the action of instance {row} is {value} in {spec.action.names[column]!r} (dimension {column}); "
+                    f"{spec.id} takes finite numbers"
+                )
+    elif action.dtype.is_floating_point:
+        raise ValueError(f"the action is {action.dtype}; {spec.id} takes int64 choices")
+    return action
