@@ -1,0 +1,98 @@
+"""What algorithms share: where training stands (`Now`), numbers that change with it (`Schedule`), the term protocol."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+from gaitway.core.workspace import Workspace
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Now:
+    """Where training stands when an update begins."""
+
+    iteration: int = 0
+    env_steps: int = 0
+    fraction: float = 0.0
+    """Environment steps over the planned total, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number that moves from `start` to `end` and stays there."""
+
+    start: float
+    end: float
+    over: float = 1.0
+    """How long the way takes, in `unit`."""
+    kind: Literal["linear", "cosine", "exponential"] = "linear"
+    unit: Literal["iterations", "steps", "fraction"] = "fraction"
+    """What `over` counts: iterations, environment steps, or the fraction of the planned total."""
+
+    def __post_init__(self) -> None:
+        if self.over <= 0:
+            raise ValueError(f"over is {self.over}; a schedule needs a positive length")
+        if self.kind == "exponential" and min(self.start, self.end) <= 0:
+            raise ValueError(f"an exponential schedule needs positive ends, not {self.start} and {self.end}")
+
+    def __call__(self, now: Now) -> float:
+        position = {"iterations": now.iteration, "steps": now.env_steps, "fraction": now.fraction}[self.unit]
+        x = min(max(position / self.over, 0.0), 1.0)
+        if self.kind == "cosine":
+            x = 0.5 - 0.5 * math.cos(math.pi * x)
+        if self.kind == "exponential":
+            return self.start * (self.end / self.start) ** x
+        return self.start + (self.end - self.start) * x
+
+
+Coefficient = float | Schedule
+
+
+def value_at(coefficient: Coefficient, now: Now) -> float:
+    """The number a coefficient stands for at `now`."""
+    return coefficient(now) if isinstance(coefficient, Schedule) else float(coefficient)
+
+
+class LossTerm(Protocol):
+    """One loss of an on-policy algorithm. The algorithm runs the policy once per minibatch and puts its outputs into
+    `batch` under `new/*`; a term never runs the network."""
+
+    name: str
+    coef: Coefficient
+    reads: tuple[str, ...]
+
+    def __call__(self, batch: Batch, now: Now) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss (a scalar) and statistics (scalars) of one minibatch."""
+        ...
+
+
+class RewardSource(Protocol):
+    """Writes `reward/<name>` [T, B] into a rollout and may learn from it."""
+
+    name: str
+    weight: Coefficient
+    reads: tuple[str, ...]
+
+    def annotate(self, ws: Workspace) -> None: ...
+
+    def update(self, ws: Workspace) -> dict[str, Tensor]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Algorithm(Protocol):
+    """Workspace in, metrics out."""
+
+    def update(self, data: Workspace, now: Now) -> dict[str, Tensor]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...

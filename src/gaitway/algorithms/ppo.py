@@ -1,0 +1,292 @@
+"""Proximal policy optimisation: a list of loss terms over minibatches of one rollout.
+
+Schulman et al. 2017, "Proximal policy optimization algorithms"; time limits bootstrap from the final observation (Pardo
+et al. 2018, "Time limits in reinforcement learning").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.algorithms.algorithm import Batch, Coefficient, LossTerm, Now, Schedule, value_at
+from gaitway.algorithms.engine import Engine
+from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
+from gaitway.core.seeding import stream
+from gaitway.core.workspace import Workspace
+from gaitway.data.rollout import Minibatches, check_minibatches
+from gaitway.functional.policy_losses import explained_variance, standardise
+from gaitway.functional.returns import gae
+from gaitway.nn.normalise import ReturnScaler, ValueNorm
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """PPO's numbers."""
+
+    name: Literal["ppo"] = "ppo"
+    rollout_steps: int = 32
+    """Steps per environment and iteration (T)."""
+    epochs: int = 5
+    """Passes over each rollout."""
+    minibatches: int = 4
+    """Minibatches per pass; must divide T * B (feed-forward) or B (with memory)."""
+    learning_rate: float = 3e-4
+    """Initial rate."""
+    schedule: Literal["constant", "linear", "cosine", "adaptive"] = "linear"
+    """How the rate moves: to zero along a line or a cosine, or up and down with the KL divergence."""
+    desired_kl: float = 0.01
+    """Target of the adaptive schedule: above twice this the rate falls by 1.5, below half it rises by 1.5."""
+    learning_rate_range: tuple[float, float] = (1e-5, 1e-2)
+    """Bounds of the adaptive schedule."""
+    gamma: float = 0.99
+    """Discount."""
+    lam: float = 0.95
+    """Trace decay of the advantage estimate."""
+    clip: float = 0.2
+    """How far the probability ratio may move before its gradient is cut."""
+    value_coef: float = 0.5
+    value_clip: float | None = None
+    """Limit on one update's change of the value, in the critic's units; null for none."""
+    entropy_coef: Coefficient = 0.0
+    action_bound_coef: float = 0.0
+    """Weight of the penalty on mean actions beyond the limits."""
+    max_grad_norm: float = 0.5
+    normalise_advantage: Literal["rollout", "minibatch", "none"] = "rollout"
+    recompute_advantage: bool = False
+    """Run the critic and the advantage estimate again before every pass (feed-forward only)."""
+    normalise_value: bool = False
+    """The critic predicts returns in units of their running standard deviation."""
+    scale_reward: bool = False
+    """Divide rewards by the running standard deviation of the discounted return."""
+    target_kl: float | None = None
+    """Stop the passes of an iteration once the mean KL of a pass exceeds this; null for never."""
+    optimiser: Literal["adam", "adamw"] = "adam"
+    weight_decay: float = 0.0
+    adam_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for key in ("rollout_steps", "epochs", "minibatches"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key} is {getattr(self, key)}; use at least 1")
+        for key in ("gamma", "lam"):
+            if not 0.0 <= getattr(self, key) <= 1.0:
+                raise ValueError(f"{key} is {getattr(self, key)}; use a number from 0 to 1")
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}; use a positive number such as 3e-4")
+        if self.scale_reward and self.normalise_value:
+            raise ValueError("scale_reward and normalise_value do the same job twice; switch one of them off")
+
+
+class PPO:
+    """Learns from one rollout at a time.
+
+    `terms` replaces the standard list (surrogate, value, entropy, action bound) by another one. Advantages, rewards and
+    old log-probabilities are computed here, once per rollout, so terms see finished numbers.
+    """
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        config: PPOConfig | None = None,
+        *,
+        num_envs: int,
+        terms: Sequence[LossTerm] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.policy = policy
+        self.config = config = config or PPOConfig()
+        self.num_envs = num_envs
+        if policy.is_recurrent and config.recompute_advantage:
+            raise ValueError("algorithm.recompute_advantage needs a feed-forward critic; set it to false")
+        rows, what = self.config.rollout_steps * num_envs, "samples of a rollout (steps x environments)"
+        if policy.is_recurrent:
+            rows, what = num_envs, "environments (a policy with memory learns from whole environments)"
+        check_minibatches(rows, config.minibatches, what)
+        self.terms = list(standard_terms(config, policy)) if terms is None else list(terms)
+        names = [term.name for term in self.terms]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two terms share a name: {names}; give each its own")
+        self.reads = tuple(dict.fromkeys(name for term in self.terms for name in term.reads))
+        self.batches = Minibatches(config.minibatches, "columns" if policy.is_recurrent else "samples")
+        self.engine = Engine(
+            policy,
+            self._loss,
+            learning_rate=config.learning_rate,
+            max_grad_norm=config.max_grad_norm,
+            optimiser=config.optimiser,
+            eps=config.adam_eps,
+            weight_decay=config.weight_decay,
+            before_step=self._adapt_rate if config.schedule == "adaptive" else None,
+        )
+        self.device = self.engine.learning_rate.device
+        self.value_norm = ValueNorm().to(self.device) if config.normalise_value else None
+        self.reward_scale = ReturnScaler(num_envs, config.gamma).to(self.device) if config.scale_reward else None
+        self.coefficients = torch.zeros(len(self.terms), device=self.device)
+        self.generator = stream(seed, "minibatch", self.device)
+        self._now = Now()
+
+    def update(self, data: Workspace, now: Now) -> dict[str, Tensor]:
+        """Learn from a rollout; returns mean losses and statistics as tensors."""
+        config = self.config
+        self._now = now
+        self.coefficients.copy_(torch.tensor([value_at(term.coef, now) for term in self.terms]))
+        if config.schedule in ("linear", "cosine"):
+            self.engine.set_learning_rate(decayed(config.learning_rate, config.schedule, now.fraction))
+        reward = self._reward(data)
+        fields, columns = self._fields(data)
+        last_epoch = config.epochs
+        for epoch in range(config.epochs):
+            if epoch == 0 or config.recompute_advantage:
+                self._estimate(data, reward, fields)
+            for batch in self.batches.epoch(fields, self.generator, columns):
+                self.engine.step(batch)
+            if config.target_kl is not None and self._mean_kl(data, fields) > config.target_kl:
+                last_epoch = epoch + 1
+                break
+        metrics = self.engine.read()
+        metrics["learning_rate"] = self.engine.learning_rate.clone()
+        metrics["epochs"] = torch.tensor(float(last_epoch))
+        metrics["explained_variance"] = explained_variance(fields["value"], fields["return"])
+        std = self.policy.head.std(fields["params"])
+        if std is not None:
+            metrics["std"] = std.mean()
+            metrics["std_at_bound"] = self.policy.head.at_bound(fields["params"])
+        self.policy.update_normalisers(data)
+        return metrics
+
+    @torch.no_grad()
+    def _reward(self, ws: Workspace) -> Tensor:
+        """What is learnt from: `reward/total`, the weighted sum of the reward sources, perhaps scaled."""
+        reward = ws["reward/total"] if "reward/total" in ws else ws["env/reward"]
+        if self.reward_scale is None:
+            return reward
+        return self.reward_scale.scale(reward, ws["env/done"], ws["env/valid"] if "env/valid" in ws else None)
+
+    @torch.no_grad()
+    def _fields(self, ws: Workspace) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+        """What minibatches are cut from, and which of it is per environment."""
+        policy = self.policy
+        raw = policy.raw_actions(ws)
+        fields = {f"obs/{name}": ws[f"env/obs/{name}"][: ws.T] for name in policy.all_groups}
+        fields |= {
+            "raw": raw,
+            "params": ws["policy/params"],
+            "log_prob": policy.head.log_prob(ws["policy/params"], raw),
+        }
+        fields |= {name: ws[name] for name in self.reads}
+        if "env/valid" in ws:
+            fields["weight"] = ws["env/valid"].float()
+        if not policy.is_recurrent:
+            return fields, ()
+        fields["starts"] = policy.starts(ws)
+        fields |= {f"memory/{which}": ws[f"{which}/memory"][0] for which in ("actor", "critic")}
+        return fields, ("memory/actor", "memory/critic")
+
+    @torch.no_grad()
+    def _estimate(self, ws: Workspace, reward: Tensor, fields: dict[str, Tensor]) -> None:
+        """Fill in `value`, `advantage` and `return` (all [T, B]); value and return are in the critic's units."""
+        config = self.config
+        value, following = self.policy.values(ws)
+        if self.value_norm is not None:
+            value_raw, following = self.value_norm.denormalise(value), self.value_norm.denormalise(following)
+        else:
+            value_raw = value
+        advantage = gae(reward, value_raw, following, ws["env/terminated"], ws["env/done"], config.gamma, config.lam)
+        target = advantage + value_raw
+        if self.value_norm is not None:
+            self.value_norm.update(target, ws["env/valid"] if "env/valid" in ws else None)
+            target, value = self.value_norm.normalise(target), self.value_norm.normalise(value_raw)
+        if config.normalise_advantage == "rollout":
+            advantage = standardise(advantage, fields.get("weight"))
+        fields.update({"value": value, "advantage": advantage, "return": target})
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum of the terms on one minibatch; runs the policy once."""
+        policy = self.policy
+        params, value = policy.evaluate_sequence(batch) if policy.is_recurrent else policy.evaluate(batch)
+        head = policy.head
+        batch = batch | {
+            "new/params": params,
+            "new/value": value,
+            "new/log_prob": head.log_prob(params, batch["raw"]),
+            "new/entropy": head.entropy(params),
+            "new/mean": head.action(head.mode(params)) if head.raw_is_action else head.mode(params),
+        }
+        if self.config.normalise_advantage == "minibatch":
+            batch["advantage"] = standardise(batch["advantage"], batch.get("weight"))
+        total = torch.zeros((), device=self.device)
+        statistics: dict[str, Tensor] = {}
+        for index, term in enumerate(self.terms):
+            loss, more = term(batch, self._now)
+            total = total + self.coefficients[index] * loss
+            statistics[f"loss/{term.name}"] = loss.detach()
+            statistics |= more
+        statistics["loss/total"] = total.detach()
+        with torch.no_grad():
+            divergence = head.kl(batch["params"], params)
+            weight = batch.get("weight")
+            statistics["kl"] = divergence.mean() if weight is None else (divergence * weight).sum() / weight.sum()
+        return total, statistics
+
+    def _adapt_rate(self, statistics: dict[str, Tensor], rate: Tensor) -> None:
+        rate.copy_(adapted_rate(rate, statistics["kl"], self.config.desired_kl, self.config.learning_rate_range))
+
+    @torch.no_grad()
+    def _mean_kl(self, ws: Workspace, fields: dict[str, Tensor]) -> float:
+        policy = self.policy
+        params, _ = policy.evaluate_sequence(fields) if policy.is_recurrent else policy.evaluate(fields)
+        return float(policy.head.kl(ws["policy/params"], params).mean())
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "policy": dict(self.policy.state_dict()),
+            "engine": self.engine.state_dict(),
+            "minibatch_stream": self.generator.get_state(),
+        }
+        if self.value_norm is not None:
+            state["value_norm"] = dict(self.value_norm.state_dict())
+        if self.reward_scale is not None:
+            state["reward_scale"] = dict(self.reward_scale.state_dict())
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.policy.load_state_dict(state["policy"])
+        self.engine.load_state_dict(state["engine"])
+        self.generator.set_state(state["minibatch_stream"])
+        if self.value_norm is not None:
+            self.value_norm.load_state_dict(state["value_norm"])
+        if self.reward_scale is not None:
+            self.reward_scale.load_state_dict(state["reward_scale"])
+
+
+def standard_terms(config: PPOConfig, policy: ActorCritic) -> list[LossTerm]:
+    """Surrogate, value, entropy and, if it has a weight, the action bound."""
+    terms: list[LossTerm] = [
+        Surrogate(config.clip),
+        ValueLoss(config.value_clip, config.value_coef),
+        Entropy(config.entropy_coef),
+    ]
+    if config.action_bound_coef:
+        terms.append(ActionBound(policy.spec.action, config.action_bound_coef))
+    return terms
+
+
+def decayed(rate: float, schedule: str, fraction: float) -> float:
+    """The rate after `fraction` of the training: a line or a cosine to zero."""
+    kind: Literal["linear", "cosine"] = "cosine" if schedule == "cosine" else "linear"
+    return Schedule(rate, 0.0, kind=kind)(Now(fraction=fraction))
+
+
+def adapted_rate(rate: Tensor, kl: Tensor, desired: float, bounds: tuple[float, float]) -> Tensor:
+    """rsl_rl's rule, without looking at the numbers: /1.5 above twice the desired KL, *1.5 below half of it (but above
+    zero), unchanged otherwise."""
+    slower = (rate / 1.5).clamp(min=bounds[0])
+    faster = (rate * 1.5).clamp(max=bounds[1])
+    rate = torch.where(kl > 2.0 * desired, slower, rate)
+    return torch.where((kl < 0.5 * desired) & (kl > 0.0), faster, rate)

@@ -1,0 +1,33 @@
+"""Schedules against hand arithmetic."""
+
+import pytest
+
+from gaitway.algorithms.algorithm import Now, Schedule, value_at
+
+
+@pytest.mark.parametrize(
+    ("schedule", "now", "expected"),
+    [
+        (Schedule(1.0, 0.0), Now(fraction=0.25), 0.75),
+        (Schedule(1.0, 0.0), Now(fraction=2.0), 0.0),
+        (Schedule(2.0, 4.0, over=10, unit="iterations"), Now(iteration=5, fraction=0.9), 3.0),
+        (Schedule(2.0, 4.0, over=1000, unit="steps"), Now(iteration=5, env_steps=250), 2.5),
+        (Schedule(1.0, 0.0, kind="cosine"), Now(fraction=0.5), 0.5),
+        (Schedule(1.0, 0.0, kind="cosine"), Now(fraction=1 / 3), 0.75),  # 1 - (1 - cos 60 deg) / 2
+        (Schedule(1.0, 0.01, kind="exponential"), Now(fraction=0.5), 0.1),
+    ],
+)
+def test_schedule(schedule, now, expected):
+    assert schedule(now) == pytest.approx(expected)
+    assert value_at(schedule, now) == pytest.approx(expected)
+
+
+def test_a_number_is_its_own_schedule():
+    assert value_at(0.3, Now(fraction=0.9)) == 0.3
+
+
+def test_impossible_schedules_are_refused():
+    with pytest.raises(ValueError, match="positive length"):
+        Schedule(1.0, 0.0, over=0)
+    with pytest.raises(ValueError, match="positive ends"):
+        Schedule(1.0, 0.0, kind="exponential")

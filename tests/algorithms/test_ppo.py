@@ -1,0 +1,390 @@
+"""PPO: the acceptance experiments of on-policy learning that can be decided by arithmetic, each with broken twins."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
+from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.ppo import PPO, PPOConfig, adapted_rate
+from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
+from gaitway.core.seeding import stream
+from gaitway.core.workspace import Workspace
+from gaitway.envs.registry import make_env
+from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.wrappers import Wrapper
+from gaitway.runners.on_policy import OnPolicyRunner, RunnerConfig
+
+
+def make_runner(env, agent=None, ppo=None, terms=None, seed=0):
+    agent = agent or ActorCriticConfig(normalise_observations=False)
+    policy = ActorCritic(env.spec, agent, stream(seed, "parameters"))
+    algorithm = PPO(policy, ppo or PPOConfig(), num_envs=env.num_envs, terms=terms, seed=seed)
+    return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9, seed=seed))
+
+
+# --- T-RATIO: what the update path computes is what the policy did ---
+
+MEMORIES = {
+    "mlp": MemoryConfig(),
+    "gru": MemoryConfig("gru", size=16),
+    "lstm": MemoryConfig("lstm", size=16, layers=2),
+    "gru stepwise": MemoryConfig("gru", size=16, sequence="stepwise"),
+}
+
+
+def collected(memory, distribution="auto", env_id="toy/cue", **options):
+    """A runner with fixed weights after two rollouts, so that row 0 goes on from a state that is not zero."""
+    options = options or {"K": 3} if env_id == "toy/cue" else {}
+    env = make_env(env_id, num_envs=6, seed=1, **options)
+    agent = ActorCriticConfig(
+        memory=memory, init="default", distribution=DistributionConfig(distribution), normalise_observations=True
+    )
+    runner = make_runner(env, agent, PPOConfig(rollout_steps=10, minibatches=2))
+    for _ in range(2):
+        runner._collect()
+        runner.iteration += 1
+    return runner
+
+
+def largest_difference(runner, change=lambda fields: None):
+    fields, _ = runner.algorithm._fields(runner.rollout)
+    change(fields)
+    policy = runner.policy
+    evaluate = policy.evaluate_sequence if policy.is_recurrent else policy.evaluate
+    with torch.no_grad():
+        params, _ = evaluate(fields)
+        log_prob = policy.head.log_prob(params, fields["raw"])
+    return float((log_prob - fields["log_prob"]).abs().max())
+
+
+@pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES.keys())
+def test_ratio_is_one_before_the_first_step(memory):
+    runner = collected(memory)
+    assert bool(runner.rollout["env/done"].any())
+    assert largest_difference(runner) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "squashed_gaussian", "beta"])
+def test_ratio_is_one_for_every_continuous_distribution(kind):
+    assert largest_difference(collected(MemoryConfig(), kind, "toy/oscillator")) < 1e-5
+
+
+def test_ratio_is_one_for_discrete_actions():
+    assert largest_difference(collected(MemoryConfig(), "auto", "toy/cartpole")) < 1e-5
+
+
+@pytest.mark.parametrize("memory", [MEMORIES["gru"], MEMORIES["lstm"]], ids=["gru", "lstm"])
+@pytest.mark.parametrize("mutation", ["state after the step", "starts shifted", "not reset", "zero at rollout start"])
+def test_ratio_sees_every_broken_twin(memory, mutation):
+    runner = collected(memory)
+
+    def change(fields):
+        if mutation == "state after the step":
+            fields["memory/actor"] = runner.rollout["actor/memory"][1]
+        elif mutation == "starts shifted":
+            fields["starts"] = fields["starts"].roll(1, 0)
+        elif mutation == "not reset":
+            fields["starts"] = torch.zeros_like(fields["starts"])
+        else:
+            fields["memory/actor"] = torch.zeros_like(fields["memory/actor"])
+
+    assert largest_difference(runner, change) > 1e-3
+
+
+# --- T-LR ------------------------------------------------------------------------------------------------------------
+
+
+def test_adaptive_rate_follows_the_rule():
+    def after(rate, kl):
+        return adapted_rate(torch.tensor(rate), torch.tensor(kl), 0.01, (1e-5, 1e-2)).item()
+
+    assert after(1e-3, 0.03) == pytest.approx(1e-3 / 1.5)
+    assert after(1e-3 / 1.5, 0.002) == pytest.approx(1e-3)
+    assert after(1e-3, 0.01) == pytest.approx(1e-3)
+    assert after(1e-3, 0.0) == pytest.approx(1e-3)  # growth at KL 0 would be a broken twin
+    kl = torch.tensor(0.02)
+    assert adapted_rate(torch.tensor(1e-3), kl, float(kl) / 2, (1e-5, 1e-2)).item() == pytest.approx(1e-3)  # strict
+    assert after(1.2e-5, 1.0) == pytest.approx(1e-5)
+    assert after(9e-3, 0.001) == pytest.approx(1e-2)
+
+
+def test_adaptive_rate_survives_a_checkpoint():
+    env = make_env("toy/oscillator", num_envs=8, seed=0)
+    config = PPOConfig(rollout_steps=8, minibatches=2, schedule="adaptive", learning_rate=1e-3, desired_kl=1e-9)
+    runner = make_runner(env, ppo=config)
+    runner.learn(8 * 8 * 2)
+    rate = runner.algorithm.engine.learning_rate.item()
+    assert rate < 5e-4
+    twin = make_runner(make_env("toy/oscillator", num_envs=8, seed=0), ppo=config)
+    twin.load_state_dict(runner.state_dict())
+    assert twin.algorithm.engine.learning_rate.item() == rate
+
+
+@pytest.mark.parametrize(("schedule", "expected"), [("linear", 0.75e-3), ("cosine", 0.8535534e-3), ("constant", 1e-3)])
+def test_planned_schedules(schedule, expected):
+    env = make_env("toy/oscillator", num_envs=8, seed=0)
+    config = PPOConfig(rollout_steps=8, minibatches=2, schedule=schedule, learning_rate=1e-3)
+    runner = make_runner(env, ppo=config)
+    runner._collect()
+    metrics = runner.algorithm.update(runner.rollout, Now(fraction=0.25))
+    assert metrics["learning_rate"].item() == pytest.approx(expected)
+
+
+# --- T-NORMADV -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["rollout", "minibatch", "none"])
+def test_advantages_are_normalised_where_asked(mode):
+    seen = []
+
+    class Spy(Surrogate):
+        def __call__(self, batch, now):
+            seen.append(batch["advantage"].clone())
+            return super().__call__(batch, now)
+
+    env = make_env("toy/pendulum", num_envs=8, seed=0)
+    config = PPOConfig(rollout_steps=8, minibatches=4, epochs=1, normalise_advantage=mode)
+    runner = make_runner(env, ppo=config, terms=[Spy(), ValueLoss()])
+    runner.learn(64)
+    whole = torch.cat(seen)
+    each = torch.stack([part.std() for part in seen])
+    if mode == "minibatch":
+        assert_close(each, torch.ones(4), atol=1e-4, rtol=0)
+        assert all(abs(part.mean()) < 1e-5 for part in seen)
+    elif mode == "rollout":
+        assert whole.std().item() == pytest.approx(1.0, abs=1e-4)
+        assert whole.mean().abs().item() < 1e-5
+        assert (each - 1.0).abs().max() > 1e-2
+    else:
+        assert abs(whole.std().item() - 1.0) > 1e-2
+
+
+# --- T-TIMEOUT -------------------------------------------------------------------------------------------------------
+
+
+class TimeOutsWithheld(Wrapper):
+    """A broken twin: calls every time-out a termination."""
+
+    def step(self, action):
+        step = super().step(action)
+        return dataclasses.replace(
+            step, terminated=step.terminated | step.truncated, truncated=torch.zeros_like(step.truncated)
+        )
+
+
+def learnt_value(env, lam):
+    config = PPOConfig(
+        rollout_steps=20, minibatches=1, epochs=8, gamma=0.9, lam=lam, learning_rate=2e-2, schedule="linear",
+        max_grad_norm=10.0, normalise_advantage="none",
+    )  # fmt: skip
+    agent = ActorCriticConfig(critic_hidden=(), actor_hidden=(), init="default", normalise_observations=False)
+    runner = make_runner(env, agent, config, terms=[ValueLoss()])
+    runner.config = dataclasses.replace(runner.config, total_steps=20 * 16 * 250)
+    runner.learn()
+    value, _ = runner.policy.values(runner.rollout)
+    return value.mean().item()
+
+
+@pytest.mark.slow
+def test_a_time_limit_is_not_an_end():
+    # reward 1 for ever: V = 1 / (1 - 0.9) = 10
+    env = make_env("toy/constant", num_envs=16, seed=0)
+    assert learnt_value(env, 0.95) == pytest.approx(10.0, abs=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lam", "expected"), [(0.95, 4.28), (1.0, 4.14), (0.0, 5.26)])
+def test_withheld_time_outs_give_the_wrong_value(lam, expected):
+    env = TimeOutsWithheld(make_env("toy/constant", num_envs=16, seed=0))
+    assert learnt_value(env, lam) == pytest.approx(expected, abs=0.2)
+
+
+def test_timeout_2_the_target_uses_the_final_observation():
+    """V(final_obs), not V(o_t), stands behind a time limit: checked to 1e-6 on the chain."""
+    env = make_env("toy/chain", num_envs=4, seed=0)
+    runner = make_runner(
+        env,
+        ActorCriticConfig(init="default", normalise_observations=False),
+        PPOConfig(rollout_steps=6, minibatches=1, gamma=0.9, lam=0.0),
+    )
+    runner._collect()
+    ws, policy = runner.rollout, runner.policy
+    cut = ws["env/truncated"]
+    assert bool(cut.any())
+    fields, _ = runner.algorithm._fields(ws)
+    runner.algorithm._estimate(ws, ws["env/reward"], fields)
+    with torch.no_grad():
+        names = policy.groups["critic"]
+
+        def value(prefix, rows):
+            obs = {name: ws[f"{prefix}/{name}"][rows].double().float() for name in names}
+            return policy.critic(policy.inputs(obs, "critic"), None)[0].squeeze(-1)
+
+        now, final = value("env/obs", slice(0, 6)), value("env/final_obs", slice(0, 6))
+    right = ws["env/reward"] + 0.9 * final * ~ws["env/terminated"]
+    legacy = ws["env/reward"] + 0.9 * now * ~ws["env/terminated"]
+    assert_close(fields["return"][cut], right[cut], atol=1e-6, rtol=0)
+    from_a = cut & (ws["env/obs/policy"][:6, :, 0] == 1)  # A leads to B; B stays, where both rules agree
+    assert (fields["return"][from_a] - legacy[from_a]).abs().min() > 1e-2
+
+
+def test_recurrent_critic_bootstraps_from_the_state_after_the_last_observation():
+    runner = collected(MemoryConfig("lstm", size=8), "auto", "toy/chain", max_episode_steps=2)
+    ws, policy = runner.rollout, runner.policy
+    value, following = policy.values(ws)
+    row, column = ws["env/truncated"].nonzero()[0].tolist()
+    group = policy.groups["critic"]
+    with torch.no_grad():
+
+        def step(variable, state):
+            obs = {name: ws[f"{variable}/{name}"][row, column].unsqueeze(0) for name in group}
+            return policy.critic(policy.inputs(obs, "critic"), state)
+
+        before = ws["critic/memory"][row, column].unsqueeze(0)
+        first, after = step("env/obs", before)
+        expected, _ = step("env/final_obs", after)
+        forgotten, _ = step("env/final_obs", torch.zeros_like(after))
+    assert value[row, column].item() == pytest.approx(first.item(), abs=1e-6)
+    assert following[row, column].item() == pytest.approx(expected.item(), abs=1e-6)
+    assert abs(following[row, column].item() - forgotten.item()) > 1e-4
+
+
+# --- T-REC -----------------------------------------------------------------------------------------------------------
+
+
+def cue_return(memory, seed, steps=120_000):
+    env = make_env("toy/cue", num_envs=64, seed=seed, K=8)
+    agent = ActorCriticConfig(memory=memory, normalise_observations=False, activation="elu")
+    config = PPOConfig(
+        rollout_steps=32, epochs=5, minibatches=4, learning_rate=3e-3, schedule="linear", entropy_coef=0.0
+    )
+    runner = make_runner(env, agent, config, seed=seed)
+    runner.config = dataclasses.replace(runner.config, total_steps=steps)
+    runner.learn()
+    test = make_env("toy/cue", num_envs=256, seed=100, K=8, purpose="evaluation")
+    act, obs, total = runner.inference_policy(), test.reset(seed=100), 0.0
+    for _ in range(9):
+        step = test.step(act(obs))
+        total, obs = total + step.reward.mean().item(), step.obs
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_memory_solves_the_cue(kind):
+    assert cue_return(MemoryConfig(kind, size=32), seed=0) >= -0.1
+
+
+@pytest.mark.slow
+def test_without_memory_the_cue_cannot_be_solved():
+    # the best memoryless answer is 0, which costs 1
+    assert cue_return(MemoryConfig(), seed=0, steps=60_000) <= -0.95
+
+
+@pytest.mark.slow
+def test_memory_of_another_environment_does_not_solve_the_cue(monkeypatch):
+    def shuffled(self, ws, t, mask):
+        for name in ("actor/memory", "critic/memory"):
+            ws.put(name, t, ws.at(name, t).roll(1, 0))
+
+    monkeypatch.setattr(ActorCritic, "reset", shuffled)
+    assert cue_return(MemoryConfig("gru", size=32), seed=0, steps=60_000) <= -0.5
+
+
+# --- terms and configuration -----------------------------------------------------------------------------------------
+
+
+def test_action_bound_counts_only_what_lies_beyond_the_margin():
+    action = ActionSpec("continuous", ("a", "b"), (-2.0, 0.0), (2.0, 1.0))
+    term = ActionBound(action, coef=1.0, margin=1.0)
+    # first: 3 of 2 is half a half-range too far; second: 0.5 is the centre. 0.25 for one sample of two
+    loss, _ = term({"new/mean": torch.tensor([[3.0, 0.5], [0.0, 0.2]])}, Now())
+    assert loss.item() == pytest.approx(0.125)
+    with pytest.raises(ValueError, match="finite limits"):
+        ActionBound(ActionSpec("discrete", ("a",), choices=(2,)))
+
+
+def test_terms_add_up_with_their_coefficients():
+    env = make_env("toy/pendulum", num_envs=4, seed=0)
+    config = PPOConfig(rollout_steps=8, minibatches=1, epochs=1, value_coef=0.3, entropy_coef=0.2)
+    runner = make_runner(env, ppo=config)
+    runner._collect()
+    metrics = runner.algorithm.update(runner.rollout, Now())
+    total = metrics["loss/surrogate"] + 0.3 * metrics["loss/value"] + 0.2 * metrics["loss/entropy"]
+    assert_close(metrics["loss/total"], total, atol=1e-5, rtol=1e-5)
+    assert metrics["kl"].abs() < 1e-6
+    assert metrics["clip_fraction"] == 0
+
+
+def test_rows_that_are_not_valid_carry_no_weight():
+    """Changing what happened in an invalid row changes nothing that is learnt."""
+    env = make_env("toy/pendulum", num_envs=4, seed=0)
+
+    def learn(poison):
+        runner = make_runner(env, ppo=PPOConfig(rollout_steps=8, minibatches=2, epochs=2))
+        runner._collect()
+        ws = Workspace.packed(
+            {name: runner.rollout[name].clone() for name in runner.rollout}, extra_row=runner.rollout.extra_row
+        )
+        valid = torch.ones(8, 4, dtype=torch.bool)
+        valid[3, 1] = False
+        ws["env/valid"] = valid
+        ended = ws["env/truncated"].clone()
+        ended[2, 1] = True  # a reset row follows an end
+        ws["env/truncated"] = ended
+        reward, action = ws["env/reward"].clone(), ws["action"].clone()
+        reward[3, 1] += poison
+        action[3, 1] += poison
+        ws["env/reward"], ws["action"] = reward, action
+        runner.algorithm.update(ws, Now())
+        return runner.parameters_sha256()
+
+    torch.manual_seed(0)
+    clean = learn(0.0)
+    env.reset(seed=0)
+    assert learn(0.0) != learn(5.0) or clean  # environments moved on: compare from equal starts below
+    states = []
+    for poison in (0.0, 5.0):
+        env.reset(seed=0)
+        states.append(learn(poison))
+    assert states[0] == states[1]
+
+
+def test_combinations_that_cannot_work_are_refused():
+    env = make_env("toy/pendulum", num_envs=6, seed=0)
+    policy = ActorCritic(env.spec, ActorCriticConfig())
+    with pytest.raises(ValueError, match=r"does not divide the 48 samples.*use algorithm.minibatches=4"):
+        PPO(policy, PPOConfig(rollout_steps=8, minibatches=5), num_envs=6)
+    recurrent = ActorCritic(env.spec, ActorCriticConfig(memory=MemoryConfig("gru")))
+    with pytest.raises(ValueError, match=r"does not divide the 6 environments.*use algorithm.minibatches=3"):
+        PPO(recurrent, PPOConfig(rollout_steps=8, minibatches=4), num_envs=6)
+    with pytest.raises(ValueError, match="feed-forward critic"):
+        PPO(recurrent, PPOConfig(minibatches=2, recompute_advantage=True), num_envs=6)
+    with pytest.raises(ValueError, match="share a name"):
+        PPO(policy, PPOConfig(), num_envs=6, terms=[Entropy(), Entropy()])
+    with pytest.raises(ValueError, match="twice"):
+        PPOConfig(scale_reward=True, normalise_value=True)
+
+
+def test_value_normalisation_learns_in_units_of_the_return():
+    env = make_env("toy/constant", num_envs=16, seed=0)
+    runner = make_runner(env, ppo=PPOConfig(rollout_steps=16, minibatches=1, normalise_value=True, gamma=0.9))
+    runner.learn(16 * 16 * 3)
+    fields, _ = runner.algorithm._fields(runner.rollout)
+    runner.algorithm._estimate(runner.rollout, runner.rollout["env/reward"], fields)
+    assert fields["return"].abs().mean() < 3.0  # raw targets are around 5 to 10
+    assert runner.algorithm.value_norm.denormalise(fields["return"]).mean() > 1.0
+
+
+def test_critic_groups_may_differ_from_the_actors():
+    env = make_env("toy/pendulum", num_envs=4, seed=0)
+    agent = ActorCriticConfig(observations=Observations(actor=("pos",), critic=("vel", "pos")))
+    runner = make_runner(env, agent, PPOConfig(rollout_steps=8, minibatches=2))
+    assert runner.policy.actor.network.layers[0].in_features == 2
+    assert runner.policy.critic.network.layers[0].in_features == 3
+    runner.learn(64)
+    with pytest.raises(ValueError, match=r"agent.observations.critic names 'speed'.*\['pos', 'vel'\]"):
+        ActorCritic(env.spec, ActorCriticConfig(observations=Observations(critic=("speed",))))
