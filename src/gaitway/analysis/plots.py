@@ -1,0 +1,215 @@
+"""Pictures of run folders: `plot_run` for one run, `plot_runs` to compare groups of runs.
+
+One function per figure; none needs a display or touches matplotlib's global state. Colours are Okabe and Ito's palette,
+which people with any colour vision can tell apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+from scipy import stats
+
+from gaitway.analysis.runs import Run, group_runs, load_run, load_runs
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+STYLE: Any = {
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "savefig.dpi": 160,
+}
+STEPS_LABEL = "environment steps"
+UNITS = {"return": "return per episode", "length": "episode length [steps]", "speed": "speed [m/s]"}
+"""Axis labels of the metrics that every run has or may have, by the part of their name after the slash."""
+
+Estimate = Literal["iqm", "mean"]
+Band = Literal["auto", "bootstrap", "minmax"]
+
+
+def plot_run(folder: str | Path) -> list[Path]:
+    """Write plots/learning_curve.png and plots/losses.png into a run folder; returns what there was data for."""
+    run = load_run(folder)
+    made = {"learning_curve.png": learning_curve_figure(run), "losses.png": losses_figure(run)}
+    return [_save(figure, run.folder / "plots" / name) for name, figure in made.items() if figure is not None]
+
+
+def plot_runs(
+    folders: Iterable[str | Path], out: str | Path, *, estimate: Estimate = "iqm", band: Band = "auto"
+) -> Path:
+    """Compare runs: one curve with a band per group of seeds. `out` is a PNG, or a folder for comparison.png."""
+    groups = group_runs(load_runs(folders))
+    figure = comparison_figure(groups, estimate=estimate, band=band)
+    path = Path(out)
+    return _save(figure, path if path.suffix else path / "comparison.png")
+
+
+@mpl.rc_context(STYLE)
+def learning_curve_figure(run: Run) -> Figure | None:
+    """Return, speed and episode length against environment steps, in training and in evaluation."""
+    shown = [name for name in UNITS if any(len(run.series(f"{kind}/{name}")) for kind in ("train", "eval", "env"))]
+    if not shown:
+        return None
+    figure, panels = _panels(len(shown))
+    for axes, name in zip(panels, shown, strict=True):
+        training = run.series(f"train/{name}")
+        if training.empty:
+            training = run.series(f"env/{name}")
+        evaluation = run.series(f"eval/{name}")
+        if len(training):
+            axes.plot(training.index, training, color=COLOURS[5], linewidth=1.0, label="training, exploring")
+        if len(evaluation):
+            marker = "o" if len(evaluation) <= 40 else ""
+            label = "evaluation, deterministic"
+            axes.plot(evaluation.index, evaluation, color=COLOURS[0], marker=marker, markersize=3.5, label=label)
+        _label(axes, UNITS[name])
+    panels[0].legend(loc="best")
+    figure.suptitle(_title(run))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def losses_figure(run: Run) -> Figure | None:
+    """Every loss term in a panel of its own."""
+    names = sorted(name for name in run.metrics if str(name).startswith("loss/") and len(run.series(name)))
+    if not names:
+        return None
+    figure, panels = _panels(len(names))
+    for axes, name in zip(panels, names, strict=True):
+        series = run.series(name)
+        axes.plot(series.index, series, color=COLOURS[0], linewidth=1.0)
+        _label(axes, name.removeprefix("loss/").replace("_", " "))
+    figure.suptitle(f"losses of {_title(run)}")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def comparison_figure(
+    groups: dict[str, list[Run]], *, estimate: Estimate = "iqm", band: Band = "auto", name: str = "return"
+) -> Figure:
+    """One curve per group: the centre of its runs, and how far they spread.
+
+    Runs with evaluations show `eval/<name>`, and if any run of any group has none, all show `train/<name>`. A group is
+    drawn where all its runs have data. The band "auto" is the bootstrap if every group has five runs or more, else the
+    range of the runs.
+    """
+    runs = [run for members in groups.values() for run in members]
+    kind = "eval" if all(len(run.series(f"eval/{name}")) for run in runs) else "train"
+    empty = [str(run.folder) for run in runs if run.series(f"{kind}/{name}").empty]
+    if empty:
+        raise ValueError(f"no {kind}/{name} in metrics.jsonl of {', '.join(empty)}; leave them out")
+    if band == "auto":
+        band = "bootstrap" if all(len(members) >= 5 for members in groups.values()) else "minmax"
+    centre = iqm if estimate == "iqm" else _mean
+    figure, (axes,) = _panels(1)
+    for (label, members), colour in zip(groups.items(), itertools.cycle(COLOURS), strict=False):
+        steps, values = align(members, f"{kind}/{name}")
+        many = f"{len(members)} runs" if len(members) > 1 else "1 run"
+        axes.plot(steps, centre(values), color=colour, label=f"{label} ({many})")
+        if len(members) > 1:
+            low, high = bootstrap_interval(values, centre) if band == "bootstrap" else (values.min(0), values.max(0))
+            axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    _label(axes, UNITS.get(name, name))
+    axes.legend(loc="best")
+    where = "evaluation" if kind == "eval" else "training"
+    middle = "interquartile mean" if estimate == "iqm" else "mean"
+    spread = "95 % bootstrap interval" if band == "bootstrap" else "range of the runs"
+    axes.set_title(f"{where}: {middle} and {spread}" if len(runs) > len(groups) else where)
+    return figure
+
+
+def align(runs: Sequence[Run], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """One metric of several runs at common steps: steps `[N]` and values `[runs, N]`.
+
+    The steps are all that any run logged, within the range that every run has; between its own steps a run is
+    interpolated linearly.
+    """
+    series = [run.series(name) for run in runs]
+    first, last = max(one.index[0] for one in series), min(one.index[-1] for one in series)
+    if first > last:
+        raise ValueError(f"the runs share no steps of {name}: {[(r.name, *_ends(r, name)) for r in runs]}")
+    steps = np.unique(np.concatenate([one.index.to_numpy() for one in series]))
+    steps = steps[(steps >= first) & (steps <= last)]
+    return steps, np.stack([np.interp(steps, one.index.to_numpy(), one.to_numpy()) for one in series])
+
+
+def iqm(values: np.ndarray) -> np.ndarray:
+    """Interquartile mean over axis 0: without the lowest and the highest quarter of the runs, each rounded down."""
+    return stats.trim_mean(values, 0.25, axis=0)
+
+
+def bootstrap_interval(
+    values: np.ndarray,
+    centre: Callable[[np.ndarray], np.ndarray] = iqm,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Percentile bootstrap over the runs (axis 0) of `values` `[runs, N]`; returns the two ends `[N]`.
+
+    Whole runs are drawn, so that the points of a curve stay together.
+    """
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(0, len(values), (resamples, len(values)))
+    centres = np.stack([centre(values[rows]) for rows in drawn])
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(centres, [tail, 1.0 - tail], axis=0)
+    return low, high
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    return values.mean(axis=0)
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    columns = 2 if count == 4 else min(3, count)
+    rows = math.ceil(count / columns)
+    width, height = (6.0, 3.6) if count == 1 else (3.4 * columns, 2.7 * rows)
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
+
+
+def _label(axes: Axes, what: str) -> None:
+    axes.set_xlabel(STEPS_LABEL)
+    axes.set_ylabel(what)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.margins(x=0.02)
+
+
+def _title(run: Run) -> str:
+    env = run.config.get("env")
+    task = env.get("id", "") if isinstance(env, dict) else ""
+    seed = "" if run.seed is None else f"seed {run.seed}"
+    return ", ".join(part for part in (run.name, str(task), seed) if part)
+
+
+def _ends(run: Run, name: str) -> tuple[int, int]:
+    index = run.series(name).index
+    return int(index[0]), int(index[-1])
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=STYLE["savefig.dpi"])
+    return path

@@ -1,0 +1,111 @@
+"""Checkpoints of a run: `checkpoints/<env steps>/`, with `last` and `best` as links.
+
+A checkpoint is complete and synced before a link moves to it, and nothing is deleted before both links are right, so
+a run that is killed at any moment, or meets a full disk, still has a whole checkpoint to go on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gaitway.core.files import StateFileError, load_state, save_state, swap_link
+
+KIND = "checkpoint"
+log = logging.getLogger("gaitway")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When checkpoints are written and which are kept."""
+
+    interval: int = 100_000
+    """Environment steps between checkpoints; there is always one at the start and one at the end."""
+    keep: int = 2
+    """How many of the newest stay, beside the best."""
+    every: int = 0
+    """Also keep the first checkpoint of each stretch of this many environment steps; 0 for none."""
+    keep_all: bool = False
+
+    def __post_init__(self) -> None:
+        if self.interval < 1 or self.keep < 1 or self.every < 0:
+            raise ValueError(f"interval, keep and every are {self.interval}, {self.keep}, {self.every}; use >= 1, 1, 0")
+
+
+class Checkpoints:
+    """The checkpoints of one run folder."""
+
+    def __init__(self, folder: Path, run_id: str, config: CheckpointConfig | None = None) -> None:
+        self.folder, self.run_id = Path(folder), run_id
+        self.config = config or CheckpointConfig()
+
+    def steps(self) -> list[int]:
+        """Environment steps of the complete checkpoints, ascending."""
+        if not self.folder.is_dir():
+            return []
+        names = [p.name for p in self.folder.iterdir() if p.is_dir() and not p.is_symlink() and p.name.isdigit()]
+        return sorted(int(name) for name in names)
+
+    def save(self, steps: int, state: Mapping[str, Any], best_steps: int | None) -> bool:
+        """Write the checkpoint of `steps`, point `last` (and `best`) to what they should be, then tidy up.
+
+        Returns False, with everything older untouched, if it could not be written.
+        """
+        target = self.folder / str(steps)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_state(target, dict(state), kind=KIND, meta={"run_id": self.run_id, "steps": steps})
+            swap_link(self.folder / "last", str(steps))
+            if best_steps is not None and (self.folder / str(best_steps)).is_dir():
+                swap_link(self.folder / "best", str(best_steps))
+        except (OSError, StateFileError) as error:
+            log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
+            return False
+        self._tidy(best_steps)
+        return True
+
+    def load(self, which: str = "last") -> tuple[dict[str, Any], int]:
+        """The state and its environment steps; `which` is last, best or a number of steps."""
+        folder = self.folder / which
+        if not folder.exists():
+            known = [name for name in ("last", "best") if (self.folder / name).exists()]
+            have = f"; it has {known + [str(step) for step in self.steps()]}" if self.steps() else ""
+            raise StateFileError(f"{self.folder.parent} has no checkpoint {which!r}{have}")
+        state, meta = load_state(folder, kind=KIND)
+        if meta.get("run_id") != self.run_id:
+            raise StateFileError(
+                f"{folder} belongs to another run ({meta.get('run_id')}, this one is {self.run_id}); "
+                "put the run's own checkpoint back"
+            )
+        return state, int(meta["steps"])
+
+    def _tidy(self, best_steps: int | None) -> None:
+        if self.config.keep_all:
+            return
+        steps = self.steps()
+        keep = set(steps[-self.config.keep :]) | {best_steps}
+        if self.config.every:
+            stretches: dict[int, int] = {}
+            for step in steps:
+                stretches.setdefault(step // self.config.every, step)
+            keep |= set(stretches.values())
+        for step in steps:
+            if step not in keep:
+                shutil.rmtree(self.folder / str(step), ignore_errors=True)
+
+
+def parameters_sha256(parameters: Mapping[str, Tensor]) -> str:
+    """A fingerprint of all learnt parameters: names, shapes and bytes, in name order."""
+    digest = hashlib.sha256()
+    for name in sorted(parameters):
+        value = parameters[name].detach().cpu().contiguous()
+        digest.update(f"{name} {list(value.shape)} {value.dtype};".encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,80 @@
+"""Returns and lengths of the episodes that end while training, and means of the environment's metrics."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from gaitway.core.workspace import Workspace
+from gaitway.runners.evaluate import EVENTS
+
+
+class EpisodeStatistics:
+    """Follows every instance through rollouts; reports the last `window` finished episodes."""
+
+    def __init__(self, num_envs: int, window: int = 100) -> None:
+        self.running_return = np.zeros(num_envs)
+        self.running_length = np.zeros(num_envs, dtype=np.int64)
+        self.returns: deque[float] = deque(maxlen=window)
+        self.lengths: deque[int] = deque(maxlen=window)
+        self.finished = 0
+
+    def add(self, ws: Workspace) -> None:
+        """Count a rollout's raw rewards; Python work only for episodes that ended."""
+        reward = ws["env/reward"].cpu().numpy().astype(np.float64)
+        counted = np.ones(reward.shape, dtype=np.int64)
+        if "env/valid" in ws:
+            counted = ws["env/valid"].cpu().numpy().astype(np.int64)
+        total = self.running_return + np.cumsum(reward * counted, axis=0)
+        length = self.running_length + np.cumsum(counted, axis=0)
+        self.running_return, self.running_length = total[-1].copy(), length[-1].copy()
+        rows, columns = np.nonzero(ws["env/done"].cpu().numpy())
+        base_return = np.zeros(len(self.running_return))
+        base_length = np.zeros(len(self.running_length), dtype=np.int64)
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+            self.returns.append(float(total[row, column] - base_return[column]))
+            self.lengths.append(int(length[row, column] - base_length[column]))
+            base_return[column], base_length[column] = total[row, column], length[row, column]
+            self.finished += 1
+        self.running_return -= base_return
+        self.running_length -= base_length
+
+    def metrics(self, ws: Workspace) -> dict[str, float]:
+        """`train/*` of the finished episodes and `env/*`, means over this rollout (events: per finished episode)."""
+        found: dict[str, float] = {"train/episodes": float(self.finished)}
+        if self.returns:
+            found["train/return"] = float(np.mean(self.returns))
+            found["train/length"] = float(np.mean(self.lengths))
+        done = ws["env/done"]
+        ends = float(done.sum())
+        for variable in ws.keys():
+            if not variable.startswith("env/metric/"):
+                continue
+            name = variable.removeprefix("env/metric/")
+            value = ws[variable]
+            if name in EVENTS or name.endswith("_episode"):
+                if ends:
+                    found[f"env/{name}"] = float((value * done).sum()) / ends
+            else:
+                found[f"env/{name}"] = float(value.mean())
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "running_return": torch.from_numpy(self.running_return.copy()),
+            "running_length": torch.from_numpy(self.running_length.copy()),
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "finished": self.finished,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.running_return = state["running_return"].numpy().copy()
+        self.running_length = state["running_length"].numpy().copy()
+        self.returns = deque(state["returns"], maxlen=self.returns.maxlen)
+        self.lengths = deque(state["lengths"], maxlen=self.lengths.maxlen)
+        self.finished = state["finished"]

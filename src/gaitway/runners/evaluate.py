@@ -1,0 +1,113 @@
+"""Evaluation: whole episodes of a policy in environments of their own, on fixed seeds.
+
+Episode k always starts from seed k of the evaluation stream, whatever the batch size, so two evaluations of one policy
+agree exactly and two policies meet the same starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gaitway.envs.vec_env import Observation, VecEnv
+
+EVENTS = ("fell", "success", "physics_error")
+"""Metrics that tell whether something happened: an episode counts 1 if it did at any step. Others are averaged."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """When and how the policy is measured while it learns."""
+
+    interval: int = 100_000
+    """Environment steps between evaluations, 0 for only at the end."""
+    episodes: int = 10
+    """Episodes per evaluation, on seeds 0 to episodes - 1."""
+    stochastic: bool = True
+    """Also measure the policy with its exploration noise."""
+    metric: str = "return"
+    """What `best` maximises: a name as in summary.json."""
+    max_steps: int = 10_000
+    """Episodes longer than this are cut, for tasks without a time limit."""
+    env: dict[str, Any] = field(default_factory=dict)
+    """Keys of `env` that differ in evaluation, e.g. {options: {reset_noise_scale: 0}}."""
+
+    def __post_init__(self) -> None:
+        if self.interval < 0 or self.episodes < 1:
+            raise ValueError(f"interval is {self.interval} and episodes {self.episodes}; use >= 0 and >= 1")
+
+
+class Policy(Protocol):
+    """Anything that maps observations to actions and can forget."""
+
+    def __call__(self, obs: Observation) -> Tensor: ...
+
+    def reset(self, mask: Tensor | None = None) -> None: ...
+
+
+def run_episodes(env: VecEnv, act: Policy, episodes: int, max_steps: int = 10_000) -> dict[str, Tensor]:
+    """One episode on each seed 0..episodes-1; every result is float64 [episodes]: return, length and the metrics."""
+    parts = []
+    for first in range(0, episodes, env.num_envs):
+        seeds = list(range(first, first + env.num_envs))
+        parts.append(_run_batch(env, act, seeds, max_steps))
+    return {name: torch.cat([part[name] for part in parts])[:episodes] for name in parts[0]}
+
+
+def evaluate(
+    env: VecEnv, make_policy: Callable[[bool], Policy], config: EvaluationConfig, episodes: int | None = None
+) -> dict[str, float]:
+    """Means over episodes: return, length, the environment's metrics, and `stochastic_return` if asked for.
+
+    `make_policy(stochastic)` gives a policy with fresh memory and its own random stream.
+    """
+    episodes = episodes or config.episodes
+    table = run_episodes(env, make_policy(False), episodes, config.max_steps)
+    result = {name: float(values.nanmean()) for name, values in table.items()}
+    result["return_std"] = float(table["return"].std(correction=0))
+    if config.stochastic:
+        noisy = run_episodes(env, make_policy(True), episodes, config.max_steps)
+        result["stochastic_return"] = float(noisy["return"].mean())
+    return result
+
+
+def _run_batch(env: VecEnv, act: Policy, seeds: list[int], max_steps: int) -> dict[str, Tensor]:
+    obs = env.reset(seed=seeds)
+    act.reset()
+    running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    totals = {name: torch.zeros(env.num_envs, dtype=torch.float64, device=env.device) for name in ("return", "length")}
+    metrics = {name: torch.zeros_like(totals["return"]) for name in env.spec.metrics}
+    for _ in range(max_steps):
+        step = env.step(act(obs))
+        counted = running if step.valid is None else running & step.valid
+        totals["return"] += torch.where(counted, step.reward, 0.0)
+        totals["length"] += counted
+        ended = step.terminated | step.truncated
+        for name, total in metrics.items():
+            _add_metric(name, total, step.metrics, counted, counted & ended)
+        running = running & ~ended
+        if not bool(running.any()):
+            break
+        act.reset(ended if step.valid is None else ended | ~step.valid)
+        obs = step.obs
+    for name, total in metrics.items():
+        totals[name] = total / totals["length"].clamp(min=1) if _is_mean(name) else total
+    return {name: value.cpu() for name, value in totals.items()}
+
+
+def _is_mean(name: str) -> bool:
+    return name not in EVENTS and not name.endswith("_episode")
+
+
+def _add_metric(name: str, total: Tensor, values: Mapping[str, Tensor], counted: Tensor, at_end: Tensor) -> None:
+    value = values[name].double()
+    if name.endswith("_episode"):
+        total.copy_(torch.where(at_end, value, total))
+    elif name in EVENTS:
+        total.copy_(torch.where(counted, torch.maximum(total, value), total))
+    else:
+        total += torch.where(counted, value, 0.0)

@@ -1,0 +1,150 @@
+"""Where everything about one run lies: a folder that can be moved, copied and understood on another machine.
+
+config.yaml     the effective configuration        checkpoints/   states to go on from, `last` and `best`
+contract.json   what the environment promised      failures/      what was at hand when a number was not finite
+code.json       revision, versions, run id         code/          changes that were not committed
+summary.json    how it ended                       plots/ videos/ pictures
+metrics.jsonl   one line per log                   run.log        what was said
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gaitway.core.config import read_config
+from gaitway.core.files import StateFileError, atomic_write_json, writing_advice
+
+
+class RunFolderError(ValueError):
+    """The folder is not what the command needs; the message is one sentence that names the fix."""
+
+
+class RunFolder:
+    """The paths of a run and its small files. `create` makes a new one, `open` finds an existing one."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.contract = self.path / "contract.json"
+        self.code = self.path / "code.json"
+        self.summary = self.path / "summary.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.log = self.path / "run.log"
+        self.code_changes = self.path / "code"
+        self.plots = self.path / "plots"
+        self.videos = self.path / "videos"
+        self.checkpoints = self.path / "checkpoints"
+        self.failures = self.path / "failures"
+
+    @classmethod
+    def create(cls, path: str | Path) -> RunFolder:
+        """A new run; its folder may exist if it is empty."""
+        folder = cls(path)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            # code.json alone is a run that was killed before it had a configuration: nothing is lost by starting again
+            taken = {found.name for found in folder.path.iterdir()} - {folder.code.name}
+        except (FileExistsError, NotADirectoryError) as error:
+            raise RunFolderError(f"{path} cannot be a folder, a file is in the way; choose another run_dir") from error
+        except OSError as error:
+            raise StateFileError(f"cannot create the run folder {path}: {writing_advice(error)}") from error
+        if taken and folder.code.is_file():
+            raise RunFolderError(
+                f"{path} holds a run already; go on with it by `gaitway resume {path}` or choose another run_dir"
+            )
+        if taken:
+            raise RunFolderError(f"{path} is not empty and not a run; choose another run_dir")
+        folder.write_code({})
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """An existing run."""
+        folder = cls(path)
+        if not folder.path.is_dir():
+            raise RunFolderError(f"there is no folder {path}; give the run_dir of a run")
+        if not (folder.code.is_file() and folder.config.is_file()):
+            inside = sorted(str(found.parent) for found in folder.path.glob("*/code.json"))
+            hint = f"; it holds the runs {', '.join(inside)}" if inside else ""
+            raise RunFolderError(f"{path} is not a run folder (it lacks config.yaml or code.json){hint}")
+        return folder
+
+    @property
+    def run_id(self) -> str:
+        """Tells this run from all others, however its folder is named; every checkpoint carries it."""
+        identity = self.read_code().get("run_id")
+        if not isinstance(identity, str):
+            raise RunFolderError(f"{self.code} has no run_id; restore the file from where the run was made")
+        return identity
+
+    def need_checkpoint(self) -> None:
+        """For commands that cannot do without one."""
+        if not (self.checkpoints / "last").exists():
+            raise RunFolderError(
+                f"{self.path} has no checkpoint yet; let it train longer, or start it again by "
+                f"`gaitway resume {self.path}`"
+            )
+
+    def write_code(self, record: Mapping[str, Any]) -> None:
+        """code.json; the run id in it is drawn once and stays."""
+        identity = self.run_id if self.code.is_file() else uuid.uuid4().hex
+        atomic_write_json(self.code, {"run_id": identity, **record})
+
+    def write_contract(self, contract: Mapping[str, Any]) -> None:
+        atomic_write_json(self.contract, contract)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        atomic_write_json(self.summary, summary)
+
+    def read_config(self) -> dict[str, Any]:
+        return read_config(self.config)
+
+    def read_code(self) -> dict[str, Any]:
+        return _read_json(self.code)
+
+    def read_contract(self) -> dict[str, Any]:
+        return _read_json(self.contract)
+
+    def read_summary(self) -> dict[str, Any]:
+        return _read_json(self.summary)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the run while training, so that a second `gaitway resume` cannot write into it at the same time.
+
+        The hold ends with the process, however that ends. File systems without locks go unprotected.
+        """
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield
+            return
+        with open(self.path / ".lock", "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunFolderError(
+                    f"{self.path} is being trained by another process; wait for it or stop it"
+                ) from error
+            except OSError:
+                pass
+            yield
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot read {path}: {error.strerror}; is {path.parent} a complete run folder?"
+        ) from error
+    except ValueError as error:
+        raise RunFolderError(f"{path} is damaged (not JSON); restore it from where the run was made") from error
+    if not isinstance(data, dict):
+        raise RunFolderError(f"{path} is damaged (not an object); restore it from where the run was made")
+    return data

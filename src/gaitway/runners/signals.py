@@ -1,0 +1,45 @@
+"""Signals that end a run kindly: the iteration under way finishes, a checkpoint is written, the exit code tells why."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+EXIT_REQUEUE = 75
+"""Exit code after SIGTERM or SIGUSR1: not finished, resume me (EX_TEMPFAIL of sysexits.h)."""
+EXIT_INTERRUPT = 130
+"""Exit code after Ctrl-C, as shells use it."""
+
+
+class GracefulStop:
+    """Within this context SIGTERM, SIGUSR1 and a first Ctrl-C set `requested`; a second Ctrl-C interrupts at once."""
+
+    def __init__(self) -> None:
+        self.requested: str | None = None
+        self._previous: dict[int, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        if self.requested is None:
+            return 0
+        return EXIT_INTERRUPT if self.requested == "SIGINT" else EXIT_REQUEUE
+
+    def __enter__(self) -> GracefulStop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.requested == "SIGINT":
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(number).name

@@ -1,0 +1,109 @@
+"""Checkpoints: links, what is kept, and everything that must be refused."""
+
+import errno
+import os
+import pickle
+
+import pytest
+import torch
+
+from gaitway.core import files
+from gaitway.core.files import StateFileError
+from gaitway.runners.checkpoint import CheckpointConfig, Checkpoints, parameters_sha256
+
+
+def state(value):
+    return {"x": torch.full((3,), float(value)), "n": value}
+
+
+def target(folder, link):
+    return os.readlink(folder / link)
+
+
+def test_links_are_relative_and_the_two_newest_and_the_best_stay(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run")
+    for steps in (0, 10, 20, 30, 40):
+        assert checkpoints.save(steps, state(steps), best_steps=10 if steps >= 10 else None)
+    assert checkpoints.steps() == [10, 30, 40]
+    assert target(checkpoints.folder, "last") == "40"
+    assert target(checkpoints.folder, "best") == "10"
+    assert checkpoints.load("last")[0]["n"] == 40
+    assert checkpoints.load("best")[1] == 10
+    assert torch.equal(checkpoints.load("30")[0]["x"], torch.full((3,), 30.0))
+
+
+def test_history_can_be_kept(tmp_path):
+    every = Checkpoints(tmp_path / "a", "run", CheckpointConfig(every=20))
+    everything = Checkpoints(tmp_path / "b", "run", CheckpointConfig(keep_all=True))
+    for steps in range(0, 70, 10):
+        every.save(steps, state(steps), None)
+        everything.save(steps, state(steps), None)
+    assert every.steps() == [0, 20, 40, 50, 60]
+    assert everything.steps() == list(range(0, 70, 10))
+
+
+def test_a_full_disk_leaves_everything_older_untouched(tmp_path, monkeypatch, caplog):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run", CheckpointConfig(keep=1))
+    assert checkpoints.save(1, state(1), None)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "fsync", full)
+        assert not checkpoints.save(2, state(2), None)
+    assert "no checkpoint at step 2" in caplog.text
+    assert checkpoints.steps() == [1]
+    assert checkpoints.load("last")[0]["n"] == 1
+    assert [p.name for p in checkpoints.folder.iterdir()] in (["1", "last"], ["last", "1"])
+    assert checkpoints.save(2, state(2), None)
+    assert checkpoints.load("last")[0]["n"] == 2
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    Checkpoints(tmp_path / "checkpoints", "mine").save(5, state(5), None)
+    with pytest.raises(StateFileError, match="belongs to another run"):
+        Checkpoints(tmp_path / "checkpoints", "yours").load()
+
+
+def test_no_checkpoint_names_those_there_are(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run")
+    with pytest.raises(StateFileError, match="no checkpoint 'last'"):
+        checkpoints.load()
+    checkpoints.save(5, state(5), None)
+    with pytest.raises(StateFileError, match=r"no checkpoint '7'; it has \['last', '5'\]"):
+        checkpoints.load("7")
+
+
+def test_a_hostile_pickle_is_refused_and_not_run(tmp_path):
+    trap = tmp_path / "trap"
+
+    class Hostile:
+        def __reduce__(self):
+            return (os.mkdir, (str(trap),))
+
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run")
+    checkpoints.save(5, state(5), None)
+    for name in os.listdir(checkpoints.folder / "5"):
+        path = checkpoints.folder / "5" / name
+        good = path.read_bytes()
+        path.write_bytes(pickle.dumps(Hostile()))
+        with pytest.raises(StateFileError):
+            checkpoints.load()
+        path.write_bytes(good)
+    assert not trap.exists()
+    assert checkpoints.load()[1] == 5
+
+
+def test_impossible_numbers_are_refused():
+    with pytest.raises(ValueError, match="interval"):
+        CheckpointConfig(interval=0)
+
+
+def test_fingerprint_sees_names_shapes_and_bits():
+    base = {"a": torch.zeros(2, 3), "b": torch.ones(2)}
+    assert parameters_sha256(base) == parameters_sha256(dict(reversed(base.items())))
+    changed = {"a": torch.zeros(2, 3), "b": torch.tensor([1.0, 1.0 + 1e-7])}
+    renamed = {"a": torch.zeros(2, 3), "c": torch.ones(2)}
+    reshaped = {"a": torch.zeros(3, 2), "b": torch.ones(2)}
+    assert len({parameters_sha256(x) for x in (base, changed, renamed, reshaped)}) == 4

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import errno
+import importlib.util
+import io
+import json
+import logging
+import math
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gaitway.core.config import ConfigError
+from gaitway.runners.logger import Logger, TensorBoardSink, setup_log
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_has_step_first_then_names_then_times(tmp_path: Path) -> None:
+    with Logger(tmp_path) as logger:
+        logger.log(32, {"train/return": 1.5, "loss/value": 1}, {"seconds": 0.25})
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (
+        b'{"step": 32, "loss/value": 1, "train/return": 1.5, "time/seconds": 0.25}\n'
+    )
+
+
+def test_equal_values_in_any_order_give_equal_bytes(tmp_path: Path) -> None:
+    values = {"c": 0.1 + 0.2, "a": 1e-320, "b": np.float32(0.1)}
+    for name, metrics in (("x", values), ("y", dict(reversed(values.items())))):
+        with Logger(tmp_path / name) as logger:
+            logger.log(1, metrics)
+    assert (tmp_path / "x" / "metrics.jsonl").read_bytes() == (tmp_path / "y" / "metrics.jsonl").read_bytes()
+    (line,) = lines(tmp_path / "x")
+    assert line == {"step": 1, "a": 1e-320, "b": float(np.float32(0.1)), "c": 0.1 + 0.2}
+
+
+def test_numbers_of_all_kinds_and_nothing_else(tmp_path: Path) -> None:
+    with Logger(tmp_path) as logger:
+        python = {"b": True, "nan": math.nan}
+        arrays = {"n": np.int32(3), "a": np.array(4.0)}
+        logger.log(np.int64(1), python | arrays | {"t": torch.tensor(2.5), "inf": torch.tensor(-math.inf)})
+        for wrong in ("text", torch.zeros(2), None, [1.0]):
+            with pytest.raises(TypeError, match="the metric 'x' is"):
+                logger.log(2, {"x": wrong})
+        for name in ("step", "time/x"):
+            with pytest.raises(ValueError, match="pass what depends on the clock in `times`"):
+                logger.log(2, {name: 1.0})
+    assert lines(tmp_path) == [{"step": 1, "a": 4.0, "b": 1, "inf": None, "n": 3, "nan": None, "t": 2.5}]
+
+
+def test_going_on_from_a_checkpoint_forgets_what_came_after(tmp_path: Path) -> None:
+    with Logger(tmp_path) as logger:
+        logger.log(1, {"a": 1.0})
+        position = logger.position()
+        logger.log(2, {"a": 2.0})
+    with open(tmp_path / "metrics.jsonl", "ab") as file:
+        file.write(b'{"step": 3, "a"')  # killed while writing
+    with Logger(tmp_path) as logger:
+        logger.truncate(position)
+        assert logger.position() == position
+        logger.log(2, {"a": 2.5})
+    assert lines(tmp_path) == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.5}]
+
+
+def test_a_torn_line_goes_and_a_position_inside_a_line_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "metrics.jsonl"
+    long = '{"step": 1, "' + "n" * 200_000 + '": 1}\n'
+    path.write_text(long + '{"step": 2, "' + "m" * 150_000)
+    with Logger(tmp_path) as logger:
+        assert logger.position() == len(long)
+        logger.log(2, {"a": 1})
+        logger.truncate(len(long) + 5)
+        assert logger.position() == len(long)
+        logger.truncate(10**9)
+    assert path.read_text() == long
+    assert "is shorter than the checkpoint says" in caplog.text
+    path.write_text("torn")
+    with Logger(tmp_path) as logger:
+        assert logger.position() == 0
+
+
+def test_a_full_disk_warns_once_counts_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = os.write
+    logger = Logger(tmp_path)
+    logger.log(1, {"a": 1})
+    monkeypatch.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:5]))  # half a line fits
+    logger.log(2, {"a": 2})
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    logger.log(3, {"a": 3})
+    assert logger.lost == 2
+    assert caplog.text.count("training goes on") == 1
+    assert "the disk is full" in caplog.text
+    monkeypatch.undo()
+    logger.log(4, {"a": 4})
+    logger.close()
+    assert lines(tmp_path) == [{"step": 1, "a": 1}, {"step": 4, "a": 4}]
+    assert "2 lines of metrics are missing" in caplog.text
+
+
+def test_a_device_without_space_and_a_folder_that_vanished(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path, tmp_path / "file"):
+        logger = Logger(folder)
+        logger.log(1, {"a": 1})
+        logger.truncate(0)
+        assert logger.lost == 1
+        logger.position()
+        logger.close()
+    assert caplog.text.count("training goes on") == 2
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Logger(None, tensorboard=True) as logger:
+        logger.log(1, {"a": 1})
+        assert logger.position() == 0
+        logger.truncate(0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_closing_twice_and_logging_again(tmp_path: Path) -> None:
+    logger = Logger(tmp_path)
+    for step in (1, 2):
+        logger.log(step, {"a": 1})
+        logger.close()
+        logger.close()
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2]
+
+
+def test_tensorboard_gets_the_same_numbers_and_hides_what_a_resumed_run_repeats(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with Logger(tmp_path, tensorboard=True) as logger:
+        for step in (1, 2, 3):
+            logger.log(step, {"loss/a": torch.tensor(0.5 * step)}, {"seconds": 1.0})
+    with Logger(tmp_path, tensorboard=True) as logger:
+        logger.log(2, {"loss/a": 7.0})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss/a")] == [(1, 0.5), (2, 7.0)]
+    assert "time/seconds" in events.Tags()["scalars"]
+
+
+def test_a_sink_that_fails_is_dropped_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("broken pipe to the cloud")
+
+    monkeypatch.setattr(TensorBoardSink, "write", fail)
+    with Logger(tmp_path, tensorboard=True) as logger:
+        for step in range(3):
+            logger.log(step, {"a": 1})
+    assert caplog.text.count("tensorboard is switched off, it failed: broken pipe to the cloud") == 1
+    assert len(lines(tmp_path)) == 3
+
+
+class FakeWandb(types.ModuleType):
+    """Records what it is told; `broken` makes one call fail."""
+
+    def __init__(self, broken: str = "") -> None:
+        super().__init__("wandb")
+        self.__spec__ = importlib.util.spec_from_loader("wandb", None)
+        self.told: list[Any] = []
+        self.broken = broken
+
+    def init(self, **settings: Any) -> FakeWandb:
+        return self._do("init", settings)
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        self._do("log", (step, metrics))
+
+    def finish(self) -> None:
+        self._do("finish", None)
+
+    def _do(self, name: str, what: Any) -> FakeWandb:
+        if name == self.broken:
+            raise OSError("no network")
+        self.told.append((name, what))
+        return self
+
+
+def test_wandb_is_offline_by_default_and_gets_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    (tmp_path / "config.yaml").write_text("seed: 3\n")
+    with Logger(tmp_path, wandb={"project": "gait"}) as logger:
+        assert wandb.told == []  # nothing happens before there is something to say
+        logger.log(5, {"a": 1.5}, {"seconds": 2})
+    (_, settings), said, _ = wandb.told
+    expected = {
+        "mode": "offline",
+        "project": "gait",
+        "config": {"seed": 3},
+        "dir": str(tmp_path),
+        "name": tmp_path.name,
+    }
+    assert settings == expected
+    assert said == ("log", (5, {"a": 1.5, "time/seconds": 2}))
+    assert wandb.told[-1][0] == "finish"
+
+
+@pytest.mark.parametrize("broken", ["init", "log", "finish"])
+def test_wandb_without_a_network(tmp_path: Path, monkeypatch: Any, broken: str, caplog: Any) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb(broken))
+    with Logger(tmp_path, wandb={}) as logger:
+        for step in range(3):
+            logger.log(step, {"a": 1})
+    assert caplog.text.count("no network") == 1
+    assert len(lines(tmp_path)) == 3
+
+
+def test_a_missing_package_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r'not installed; install it by `pip install "gaitway\[wandb\]"`$'):
+        Logger(tmp_path, wandb={})
+    Logger(tmp_path).close()
+
+
+@pytest.fixture
+def quiet_log() -> Any:
+    yield
+    logger = logging.getLogger("gaitway")
+    for handler in list(logger.handlers):
+        if getattr(handler, "is_gaitway", False):
+            logger.removeHandler(handler)
+            handler.close()
+    logger.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(io.StringIO(), ["info", "warn"]), (Terminal(), ["warn"])])
+def test_messages_go_to_the_file_and_dated_to_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_log: None, stream: io.StringIO, shown: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    for _ in range(2):  # the second replaces the first
+        log = setup_log(tmp_path / "run.log", "info")
+    log.debug("a traceback")
+    logging.getLogger("gaitway.runners.video").info("info")
+    log.warning("warn")
+    assert [line.split()[-1] for line in stream.getvalue().splitlines()] == shown
+    assert stream.getvalue()[:4].isdigit()
+    text = (tmp_path / "run.log").read_text()
+    assert [line.split(" ", 3)[3].strip() for line in text.splitlines()] == ["a traceback", "info", "warn"]
+
+
+def test_a_log_file_that_cannot_be_written_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_log: None
+) -> None:
+    log = setup_log(tmp_path / "absent" / "run.log", "error")
+    log.info("lost")
+    assert capsys.readouterr().err.count("no log file") == 1
+    (tmp_path / "run.log").symlink_to("/dev/full")
+    log = setup_log(tmp_path / "run.log", "error")
+    log.info("lost")
+    log.info("lost")
+    assert capsys.readouterr().err.count("messages are lost") == 1
