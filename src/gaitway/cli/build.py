@@ -1,0 +1,158 @@
+"""Configuration -> objects: the only file that knows both. Plain constructor calls one can search for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
+from gaitway.algorithms.ppo import PPO, PPOConfig
+from gaitway.core.config import ConfigError, from_config
+from gaitway.core.seeding import stream
+from gaitway.envs.mujoco_batch import choose_num_threads
+from gaitway.envs.registry import make_env
+from gaitway.envs.vec_env import VecEnv
+from gaitway.runners.logger import Logger
+from gaitway.runners.on_policy import OnPolicyRunner, RunnerConfig
+from gaitway.runners.progress import Progress
+from gaitway.runners.run_folder import RunFolder
+
+ALGORITHMS: dict[str, type] = {"ppo": PPOConfig}
+"""Algorithm name -> the dataclass that holds its numbers."""
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Which environment, and how many of it."""
+
+    id: str = "walker/run"
+    """A native id (`gaitway list envs`), `gymnasium:ID`, `envpool:ID` or `package.module:Name`."""
+    num_envs: int = 64
+    num_threads: int | None = None
+    """Simulator threads; null: one per core, but not more than instances."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the task, e.g. {reset_noise_scale: 0}."""
+    wrappers: tuple[dict[str, Any], ...] = ()
+    """Wrappers from the inside out: {name: ..., option: value}."""
+
+
+@dataclass(frozen=True)
+class LoggingConfig:
+    """Where metrics go beside metrics.jsonl."""
+
+    tensorboard: bool = False
+    wandb: dict[str, Any] | None = None
+    """Keyword arguments of wandb.init, e.g. {project: gait, mode: offline}; null for none."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(RunnerConfig):
+    """Everything `gaitway train` can be told."""
+
+    run_dir: str | None = None
+    """Where the run is written; null: a fresh folder under runs/."""
+    device: str = "cpu"
+    torch_threads: int | None = None
+    """Threads of torch; null: 1 on the CPU, because two torch threads beside a busy simulator cost more than they
+    bring."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    repositories: tuple[str, ...] = ()
+    """Further git repositories whose state is archived in the run folder."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    algorithm: PPOConfig = field(default_factory=PPOConfig)
+    agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+
+
+def parse(data: Mapping[str, Any]) -> TrainConfig:
+    """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
+    name = (data.get("algorithm") or {}).get("name", "ppo")
+    if name not in ALGORITHMS:
+        raise ConfigError(f"algorithm.name is {name!r}; known algorithms are {sorted(ALGORITHMS)}")
+    config = from_config(TrainConfig, data)
+    try:
+        torch.device(config.device)
+    except RuntimeError as error:
+        raise ConfigError(f"device is {config.device!r}; use cpu, cuda or cuda:0") from error
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device is {config.device!r} but torch finds no GPU; use device=cpu")
+    return config
+
+
+def effective(config: TrainConfig) -> TrainConfig:
+    """The config with every automatic choice made, so that a resumed run makes the same ones."""
+    threads = choose_num_threads(config.env.num_threads, config.env.num_envs)
+    torch_threads = config.torch_threads or 1
+    return replace(config, env=replace(config.env, num_threads=threads), torch_threads=torch_threads)
+
+
+def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None = None) -> VecEnv:
+    """The training environment, or one for evaluation with the changes of `evaluation.env`."""
+    env = config.env
+    if purpose == "evaluation":
+        env = _merge_env(env, config.evaluation.env)
+    return make_env(
+        env.id,
+        num_envs=num_envs or env.num_envs,
+        seed=config.seed,
+        num_threads=env.num_threads,
+        device=config.device,
+        purpose=purpose,
+        wrappers=env.wrappers,
+        **env.options,
+    )
+
+
+def build_algorithm(config: TrainConfig, env: VecEnv) -> PPO:
+    policy = ActorCritic(env.spec, config.agent, stream(config.seed, "parameters"))
+    policy = policy.to(config.device)
+    return PPO(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed)
+
+
+def build_runner(
+    config: TrainConfig,
+    folder: RunFolder | None,
+    env: VecEnv | None = None,
+    *,
+    progress: Progress | None = None,
+    logger: Logger | None = None,
+) -> OnPolicyRunner:
+    """Environment (unless it is given), policy, algorithm and runner of a config."""
+    if config.torch_threads:
+        torch.set_num_threads(config.torch_threads)
+    env = env or build_env(config)
+    algorithm = build_algorithm(config, env)
+    runner_config = RunnerConfig(**{f.name: getattr(config, f.name) for f in fields(RunnerConfig)})
+
+    def make(purpose: str, num_envs: int) -> VecEnv:
+        return build_env(config, purpose, num_envs)
+
+    return OnPolicyRunner(
+        env, algorithm, runner_config, folder=folder, make_env=make, logger=logger, progress=progress
+    )  # fmt: skip
+
+
+def default_run_dir(config: TrainConfig, experiment: str | None) -> str:
+    """runs/<experiment or environment>_<seed>, with a number behind it if that is taken."""
+    stem = experiment or config.env.id.replace("/", "_").replace(":", "_")
+    base = Path("runs") / f"{stem}_{config.seed}"
+    candidate, number = base, 1
+    while candidate.exists():
+        number += 1
+        candidate = base.with_name(f"{base.name}_{number}")
+    return str(candidate)
+
+
+def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:
+    known = {f.name for f in fields(EnvConfig)}
+    unknown = set(changes) - known
+    if unknown:
+        raise ConfigError(f"evaluation.env has the unknown key {sorted(unknown)[0]!r}; known are {sorted(known)}")
+    merged = dict(changes)
+    if "options" in merged:
+        merged["options"] = {**env.options, **merged["options"]}
+    return replace(env, **merged)

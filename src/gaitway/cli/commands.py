@@ -1,0 +1,149 @@
+"""The commands that train: `train` and `resume`; the others are in `inspect_run`. Each returns an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from gaitway.analysis.plots import plot_run
+from gaitway.cli.build import TrainConfig, build_algorithm, build_env, build_runner, default_run_dir, effective, parse
+from gaitway.cli.compose import compose, read_config, write_config
+from gaitway.cli.inspect_run import bench, check, evaluate, info, list_what, play, plot
+from gaitway.core.config import ConfigError, to_config
+from gaitway.core.files import StateFileError, remove_leftovers
+from gaitway.envs.vec_env import VecEnv
+from gaitway.runners.code_archive import archive_code
+from gaitway.runners.finite import NotFiniteError
+from gaitway.runners.logger import Logger, setup_log
+from gaitway.runners.on_policy import OnPolicyRunner
+from gaitway.runners.progress import Progress
+from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.signals import EXIT_INTERRUPT, EXIT_REQUEUE
+
+__all__ = ["USER_ERRORS", "bench", "check", "evaluate", "info", "list_what", "play", "plot", "resume", "train"]
+
+USER_ERRORS = (ValueError, KeyError, TypeError, OSError, ImportError, StateFileError, NotFiniteError)
+"""Errors that are answered with their sentence; a traceback goes to run.log."""
+
+log = logging.getLogger("gaitway")
+console = Console(highlight=False)
+
+
+def train(options: argparse.Namespace) -> int:
+    composed = compose(options.overrides, to_config(TrainConfig()), parse)
+    config = effective(parse(composed.config))
+    if config.run_dir is None:
+        config = replace(config, run_dir=default_run_dir(config, composed.experiment))
+    if options.show_config:
+        print(yaml.safe_dump(to_config(config), sort_keys=False), end="")
+        return 0
+    assert config.run_dir is not None
+    env = build_env(config)
+    build_algorithm(config, env)  # before the folder is made, so that a mistake leaves nothing behind
+    folder = RunFolder.create(config.run_dir)
+    write_config(folder.config, to_config(config), composed.sources)
+    return _run(config, folder, env, options.quiet, checkpoint=None, until=None)
+
+
+def resume(options: argparse.Namespace) -> int:
+    folder = RunFolder.open(options.run)
+    config = parse(read_config(folder.config))
+    until = _target(folder, config, options.limits)
+    if until is not None and until > config.total_steps:
+        config = replace(config, total_steps=until)  # schedules stretch over the longer run
+        write_config(folder.config, to_config(config), {"total_steps": "gaitway resume"})
+    has_checkpoint = (folder.checkpoints / "last").exists()
+    checkpoint = options.checkpoint if has_checkpoint else None
+    return _run(config, folder, build_env(config), options.quiet, checkpoint, until)
+
+
+def _run(
+    config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, checkpoint: str | None, until: int | None
+) -> int:
+    with env, folder.writing():
+        remove_leftovers(folder.checkpoints)
+        return _run_alone(config, folder, env, quiet, checkpoint, until)
+
+
+def _run_alone(
+    config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, checkpoint: str | None, until: int | None
+) -> int:
+    setup_log(folder.log, config.log_level)
+    logger = Logger(folder.path, tensorboard=config.logging.tensorboard, wandb=config.logging.wandb)
+    progress = Progress(until or config.total_steps, quiet=quiet, title=config.env.id)
+    try:
+        runner = build_runner(config, folder, env, progress=progress, logger=logger)
+        if checkpoint is None:
+            folder.write_contract(runner.env.spec.to_dict())
+            archive_code(folder, config.repositories)
+        else:
+            steps = runner.resume(checkpoint)
+            log.info("going on from step %d of %s", steps, folder.path)
+        runner.learn(None if until is None else max(until - runner.env_steps, 0))
+        return _finish(runner, folder)
+    except (KeyboardInterrupt, *USER_ERRORS):
+        log.debug("%s", traceback.format_exc())
+        raise
+    finally:
+        logger.close()
+
+
+def _finish(runner: OnPolicyRunner, folder: RunFolder) -> int:
+    runner.close()
+    try:
+        plot_run(folder.path)
+    except (OSError, ValueError) as error:
+        log.warning("no plots: %s", error)
+    console.print(_report(runner.summary(), folder.path))
+    if runner.stopped_by == "SIGINT":
+        return EXIT_INTERRUPT
+    return EXIT_REQUEUE if runner.stopped_by in ("SIGTERM", "SIGUSR1") else 0
+
+
+def _report(summary: dict[str, Any], path: Path) -> str:
+    """A few lines that say what came out and what to try next."""
+    lines = [f"\n{summary['steps']:,} steps in {summary['seconds']:.0f} s ({summary['steps_per_second']:,.0f} steps/s)"]
+    for which in ("best", "last"):
+        result = {k: v for k, v in summary[which].items() if k != "steps"}
+        if result:
+            values = "  ".join(f"{name} {value:.4g}" for name, value in sorted(result.items()))
+            lines.append(f"{which:>5} (step {summary[which]['steps']:,}): {values}")
+    if summary["stopped_by"]:
+        lines.append(f"stopped by {summary['stopped_by']}")
+    lines += [
+        "",
+        "next:",
+        f"  gaitway eval {path} --episodes 20",
+        f"  gaitway play {path}",
+        f"  gaitway plot {path}",
+        f"  gaitway resume {path} more=1e6",
+    ]
+    return "\n".join(lines)
+
+
+def _target(folder: RunFolder, config: TrainConfig, limits: list[str]) -> int | None:
+    """The step to train to, from `until=N` or `more=N`."""
+    if not limits:
+        return None
+    if len(limits) > 1:
+        raise ConfigError(f"resume takes one of until=N or more=N, not {' '.join(limits)}")
+    name, _, text = limits[0].partition("=")
+    try:
+        number = int(float(text))
+    except ValueError:
+        number = 0
+    if name not in ("until", "more") or number < 1:
+        raise ConfigError(
+            f"{limits[0]!r} is not understood; use until=2e6 (a total) or more=1e6 (beyond the last step)"
+        )
+    if name == "until":
+        return number
+    done = folder.checkpoints / "last"
+    return number + (int(done.resolve().name) if done.exists() else 0)

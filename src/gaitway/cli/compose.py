@@ -1,0 +1,314 @@
+"""What the user asked for, on top of the defaults: presets, a file of their own, and `key=value` arguments.
+
+Hydra reads the presets and its override language. Its own checks are replaced: it accepts a misspelt key in a preset in
+silence and explains one on the command line in several lines, so every key is let through here and `schema`, which
+builds the frozen dataclasses, refuses what it does not know. Later layers win:
+
+    defaults  <  experiment=NAME  <  config=FILE.yaml  <  key=value
+
+Nothing is registered with Hydra outside a call of `compose`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra._internal.defaults_list import DefaultsList
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gaitway.cli.config_file import DEFAULT, write_config
+from gaitway.core.config import ConfigError, UnknownKeyError, choose, did_you_mean, flatten, read_config, to_config
+
+__all__ = ["CONF_FOLDER", "DEFAULT", "Composed", "compose", "list_experiments", "read_config", "write_config"]
+
+CONF_FOLDER = Path(__file__).parent / "conf"
+COMMAND_LINE = "command line"
+_PRIMARY = "_gaitway_defaults_"
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The effective configuration, and for each dotted key where its value comes from."""
+
+    config: dict[str, Any]
+    """Plain values, with the types that `schema` gave them."""
+    sources: dict[str, str]
+    """Dotted key -> "default", "experiment NAME", "file PATH" or "command line"."""
+    experiment: str | None = None
+    """The preset that was asked for."""
+
+
+def compose(
+    overrides: Sequence[str],
+    defaults: Mapping[str, Any],
+    schema: Callable[[dict[str, Any]], Any],
+    *,
+    choices: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    config_dir: str | Path | None = None,
+    conf_folder: Path = CONF_FOLDER,
+) -> Composed:
+    """Compose the arguments of a command; every mistake in them is a `ConfigError` of one sentence.
+
+    `defaults` are plain (`to_config(TrainConfig())`). `choices` are the sections whose keys depend on their `name`:
+    `{"algorithm": {"ppo": to_config(PPOConfig()), ...}}`; `algorithm=ppo` and `algorithm.name=ppo` mean the same.
+    `config_dir` holds presets of the user (`experiment/*.yaml`) besides those in `conf_folder`.
+    """
+    layers = _Layers(_folders(conf_folder, config_dir), dict(choices or {}))
+    arguments = layers.read_arguments(overrides)
+    with _hydra(layers, defaults):
+        composed, sources = _compose_once(layers, arguments)
+        for section, entries in layers.choices.items():
+            name = composed[section].get("name") if isinstance(composed.get(section), dict) else None
+            choose(entries, name, f"{section}.name")
+            if name != layers.chosen[section]:
+                # the name was set like any other key, so the defaults of that choice are still missing
+                arguments = [argument for argument in arguments if argument.partition("=")[0] != section]
+                arguments.append(f"{section}={name}")
+                source = sources[f"{section}.name"]
+                composed, sources = _compose_once(layers, arguments)
+                sources[f"{section}.name"] = source
+    _check_deletions(arguments, defaults, layers)
+    typed = _validate(schema, composed, sources, defaults)
+    if dataclasses.is_dataclass(typed) and not isinstance(typed, type):
+        composed = _overlay(composed, to_config(typed))
+    return Composed(composed, sources, layers.experiment)
+
+
+def list_experiments(config_dir: str | Path | None = None, conf_folder: Path = CONF_FOLDER) -> dict[str, str]:
+    """The presets by name, each with the first comment of its file."""
+    return _presets(_folders(conf_folder, config_dir))
+
+
+@dataclass
+class _Layers:
+    """Where the layers of one call come from."""
+
+    folders: list[Path]
+    choices: dict[str, Mapping[str, Mapping[str, Any]]]
+    experiment: str | None = None
+    file: Path | None = None
+    file_content: DictConfig | None = None
+    chosen: dict[str, str] = field(default_factory=dict)
+    """Section -> the choice in force, filled by composing."""
+
+    def read_arguments(self, overrides: Sequence[str]) -> list[str]:
+        """The arguments for Hydra: choices of a group as they are, values in the form that may add a key."""
+        arguments = []
+        for text in overrides:
+            if text.startswith("config="):  # a path is not bound by Hydra's rules for values
+                self._read_file(text.removeprefix("config="))
+                arguments.append("config=file")
+                continue
+            override = _parse(text)
+            key, value = override.key_or_group, override.value()
+            if self._is_group(key) and not isinstance(value, dict):
+                self._check_choice(key, value)
+                self.experiment = str(value) if key == "experiment" else self.experiment
+                arguments.append(text.lstrip("+"))
+            elif override.is_delete():
+                arguments.append(text)
+            else:
+                arguments.append("++" + text.lstrip("+"))
+        return arguments
+
+    def label(self, config_path: str) -> str:
+        group, _, name = config_path.partition("/")
+        if config_path == "config/file":
+            return f"file {self.file}"
+        return f"{group} {name}" if self.source_file(config_path) else DEFAULT
+
+    def source_file(self, config_path: str) -> Path | None:
+        paths = [folder / f"{config_path}.yaml" for folder in self.folders]
+        return next((path for path in paths if path.is_file()), None)
+
+    def content(self, config_path: str) -> dict[str, Any]:
+        source = self.source_file(config_path)
+        loaded = OmegaConf.load(source) if source is not None else self.file_content
+        content: Any = OmegaConf.to_container(loaded, resolve=False) if loaded is not None else {}
+        return {str(key): value for key, value in content.items() if key != "defaults"}
+
+    def _is_group(self, key: str) -> bool:
+        return key in ("experiment", *self.choices) or any((folder / key).is_dir() for folder in self.folders)
+
+    def _check_choice(self, key: str, value: Any) -> None:
+        if key in self.choices:
+            choose(self.choices[key], value, key)
+        elif not isinstance(value, str) or not self.source_file(f"{key}/{value}"):
+            known = sorted(_presets(self.folders, key))
+            hint = did_you_mean(str(value), known)
+            if str(value).endswith((".yaml", ".yml")):
+                hint = f" (for a file of your own write config={value})"
+            listed = f"there are {', '.join(known)}" if known else "there is none"
+            raise ConfigError(f"there is no {key} {value!r}{hint}; {listed}", key)
+        else:
+            _presets(self.folders, key)  # refuses a name that is taken twice, of which Hydra would ignore one
+
+    def _read_file(self, name: str) -> None:
+        self.file = Path(name)
+        try:
+            content = OmegaConf.load(self.file)
+        except OSError as error:
+            raise ConfigError(f"cannot read config={name}: {error.strerror}; check the path", "config") from error
+        except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name} is not a configuration: {_one_line(error)}; correct it there") from error
+        if not isinstance(content, DictConfig):
+            raise ConfigError(f"{name} holds a list; a configuration is a mapping of keys to values")
+        self.file_content = content
+
+
+def _folders(conf_folder: Path, config_dir: str | Path | None) -> list[Path]:
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise ConfigError(f"--config-dir {config_dir} is not a folder; it should hold experiment/NAME.yaml")
+    return [conf_folder.absolute(), *([Path(config_dir).absolute()] if config_dir is not None else [])]
+
+
+def _presets(folders: Sequence[Path], group: str = "experiment") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for root in (folder / group for folder in folders):
+        for path in sorted(root.rglob("*.yaml")):
+            name = path.relative_to(root).with_suffix("").as_posix()
+            if name in found:
+                raise ConfigError(f"{path} has the name of a preset that comes with gaitway; rename it", group)
+            comments = [line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "#"]
+            found[name] = next((text for text in comments if text and not text.startswith("@")), "")
+    return found
+
+
+def _parse(text: str) -> Override:
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        advice = "write key=value, and quote a value with spaces or commas: 'key=\"a, b\"'"
+        raise ConfigError(f"cannot read the argument {text!r} ({reason}); {advice}") from error
+    key = override.key_or_group
+    if not key:
+        raise ConfigError(f"cannot read the argument {text!r}; write key=value")
+    if override.is_sweep_override():
+        raise ConfigError(f"{key} has several values in {text!r}; give one, or a list as {key}=[...]", key)
+    if key.split(".")[0].split("/")[0] == "hydra":
+        raise ConfigError(f"{text!r} sets Hydra itself, which has no effect here; remove it", key)
+    return override
+
+
+@contextmanager
+def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
+    """Hydra with our layers, and afterwards as it was: also inside a program that uses Hydra for itself."""
+    base = {key: value for key, value in defaults.items() if key not in layers.choices}
+    groups = [{section: defaults[section]["name"]} for section in layers.choices]
+    primary = {"defaults": ["_self_", *groups, {"experiment": None}, {"config": None}], **base}
+    primary["hydra"] = {"searchpath": [f"file://{folder}" for folder in layers.folders[1:]]}
+    store, instance = ConfigStore.instance(), GlobalHydra.instance()
+    saved_store, saved_hydra = store.repo, instance.hydra
+    store.repo = {key: value for key, value in saved_store.items() if key not in ("config", *layers.choices)}
+    instance.clear()
+    try:
+        store.store(name=_PRIMARY, node=primary)
+        store.store(name="file", group="config", package="_global_", node=layers.file_content or {})
+        for section, entries in layers.choices.items():
+            for name, entry in entries.items():
+                store.store(name=name, group=section, node={"name": name, **entry})
+        with hydra.initialize_config_dir(str(layers.folders[0]), job_name="gaitway", version_base="1.3"):
+            yield
+    finally:
+        store.repo = saved_store
+        GlobalHydra.instance().hydra = saved_hydra
+
+
+def _compose_once(layers: _Layers, arguments: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    try:
+        merged = hydra.compose(_PRIMARY, arguments)
+        composed: Any = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
+        plan = GlobalHydra.instance().config_loader().compute_defaults_list(_PRIMARY, arguments, RunMode.RUN)
+        layers.chosen = {section: str(plan.overrides.known_choices[section]) for section in layers.choices}
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError) as error:
+        reason = _one_line(error).replace(f"In '{_PRIMARY}': ", "").rstrip(".")
+        raise ConfigError(f"cannot compose the configuration: {reason}; correct the argument or file") from error
+    if "experiment" in composed:
+        raise ConfigError("an experiment file must begin with the line '# @package _global_'; add it", "experiment")
+    return composed, _sources(layers, plan, arguments, flatten(composed))
+
+
+def _sources(layers: _Layers, plan: DefaultsList, arguments: list[str], keys: Iterable[str]) -> dict[str, str]:
+    """The last layer that set each key, read from the order in which Hydra merged them."""
+    marks: list[tuple[str, str]] = []
+    for entry in plan.defaults:
+        if entry.config_path is not None and layers.label(entry.config_path) != DEFAULT:
+            label = layers.label(entry.config_path)
+            marks += [(key, label) for key in _assigned(layers.content(entry.config_path), entry.package or "")]
+    for section, decided in plan.overrides.override_metadata.items():
+        if section in layers.choices:
+            path = decided.containing_config_path
+            marks.append((f"{section}.name", COMMAND_LINE if path is None else layers.label(path)))
+    for override in map(_parse, arguments):
+        marks += [(key, COMMAND_LINE) for key in _assigned({override.key_or_group: override.value()}, "")]
+    marks.reverse()
+    # a mark may also stand for an element of the value or for a mapping around the key
+    return {
+        key: next(
+            (label for name, label in marks if f"{name}.".startswith(f"{key}.") or key.startswith(f"{name}.")), DEFAULT
+        )
+        for key in keys
+    }
+
+
+def _assigned(content: Mapping[str, Any], path: str) -> list[str]:
+    return [key for key, value in flatten(content, path).items() if value != {}]
+
+
+def _check_deletions(arguments: list[str], defaults: Mapping[str, Any], layers: _Layers) -> None:
+    known = flatten(defaults)
+    for section, name in layers.chosen.items():
+        known.update(flatten(layers.choices[section][name], section))
+    for argument in arguments:
+        key = argument[1:].partition("=")[0]
+        if argument.startswith("~") and any(name == key or name.startswith(f"{key}.") for name in known):
+            raise ConfigError(f"{key} has a default and cannot be removed by {argument!r}; set it instead", key)
+
+
+def _validate(
+    schema: Callable[[dict[str, Any]], Any],
+    composed: dict[str, Any],
+    sources: Mapping[str, str],
+    defaults: Mapping[str, Any],
+) -> Any:
+    try:
+        return schema(composed)
+    except ConfigError as error:
+        message, key = str(error), error.key.partition("[")[0]
+        if isinstance(error, UnknownKeyError):
+            elsewhere = [name for name in flatten(defaults) if name.rpartition(".")[2] == key.rpartition(".")[2]]
+            message += f"; there is {', '.join(elsewhere)}" if elsewhere else ""
+        said = {source for name, source in sources.items() if name == key or name.startswith(f"{key}.")} - {DEFAULT}
+        where = f" (from the {', the '.join(sorted(said))})" if said and key else ""
+        raise type(error)(message + where, error.key) from error
+
+
+def _overlay(plain: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as the dataclasses hold them (1e6 became 1000000), for the keys that the user sees."""
+    result = {}
+    for key, value in plain.items():
+        other = typed.get(key, value)
+        result[key] = _overlay(value, other) if isinstance(value, dict) and isinstance(other, Mapping) else other
+    return result
+
+
+def _one_line(error: Exception) -> str:
+    """The cause of a long complaint in one line; Hydra wraps that of OmegaConf in an empty exception."""
+    text = str(error) or str(error.__cause__ or type(error).__name__)
+    text = text.partition("Config search path:")[0].partition("full_key:")[0]
+    return " ".join(line.strip() for line in text.splitlines() if line.strip())

@@ -1,0 +1,202 @@
+"""The commands that look: `eval`, `play`, `plot`, `info`, `list`, `check`, `bench`. None of them changes a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from gaitway.agents.actor_critic import ActorCritic, InferencePolicy, learnt_parameters
+from gaitway.analysis.plots import plot_run, plot_runs
+from gaitway.analysis.runs import find_runs
+from gaitway.cli.build import ALGORITHMS, TrainConfig, build_env, parse
+from gaitway.cli.compose import list_experiments, read_config
+from gaitway.core.config import ConfigError
+from gaitway.core.files import FORMAT_VERSION
+from gaitway.core.seeding import stream
+from gaitway.envs.check import check_env
+from gaitway.envs.registry import list_envs, make_env
+from gaitway.envs.robots import ROBOTS
+from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
+from gaitway.runners.evaluate import evaluate as evaluate_policy
+from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.video import record_episode
+
+log = logging.getLogger("gaitway")
+console = Console(highlight=False)
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    folder, config = open_run(options.run)
+    episodes = options.episodes or config.evaluation.episodes
+    with build_env(config, "evaluation", min(episodes, 64)) as env:
+        policy, steps, which = load_policy(folder, config, env, options.checkpoint)
+
+        def make_policy(stochastic: bool) -> InferencePolicy:
+            return InferencePolicy(policy, stochastic, stream(config.seed, "evaluation", env.device))
+
+        result: dict[str, Any] = dict(evaluate_policy(env, make_policy, config.evaluation, episodes))
+    result |= {"episodes": episodes, "checkpoint": which, "steps": steps}
+    if options.json:
+        print(json.dumps(result))
+        return 0
+    console.print(
+        f"{config.env.id}, {which} checkpoint (step {steps:,}), {episodes} episodes on seeds 0..{episodes - 1}"
+    )
+    for name, value in sorted(result.items()):
+        if isinstance(value, float):
+            console.print(f"  {name:24s} {value:.4g}")
+    return 0
+
+
+def play(options: argparse.Namespace) -> int:
+    folder, config = open_run(options.run)
+    path = Path(options.video) if options.video else folder.videos / "play.mp4"
+    with build_env(config, "evaluation", 1) as env:
+        policy, steps, which = load_policy(folder, config, env, options.checkpoint)
+        shown = record_episode(
+            env,
+            InferencePolicy(policy),
+            path,
+            length=options.length or config.video.length,
+            size=config.video.size,
+            annotations=config.video.annotations,
+            seed=options.seed,
+        )
+    if shown is None:
+        console.print("no video was written; the line above says why")
+        return 1
+    console.print(
+        f"{path}: {which} checkpoint (step {steps:,}), {shown['frames']} frames, return {shown['return']:.4g}"
+    )
+    return 0
+
+
+def plot(options: argparse.Namespace) -> int:
+    runs = find_runs(options.runs)
+    written = [path for run in runs for path in plot_run(run)]
+    if len(runs) > 1:
+        written.append(plot_runs(runs, Path(options.out or "comparison.png")))
+    for path in written:
+        console.print(str(path))
+    return 0
+
+
+def info(options: argparse.Namespace) -> int:
+    folder, config = open_run(options.run)
+    state, steps = Checkpoints(folder.checkpoints, folder.run_id).load("last")
+    contract = EnvSpec.from_dict(folder.read_contract())
+    policy = ActorCritic(contract, config.agent)
+    policy.load_state_dict(state["algorithm"]["policy"])
+    found = {
+        "algorithm": config.algorithm.name,
+        "env": config.env.id,
+        "steps": steps,
+        "parameters_sha256": parameters_sha256(learnt_parameters({"policy": policy})),
+        "parameters": sum(p.numel() for p in policy.parameters()),
+        "format_version": FORMAT_VERSION,
+        "gaitway_version": state["version"],
+        "best": state["best"],
+        "last": state["last"],
+        "seed": config.seed,
+        "total_steps": config.total_steps,
+        "run_dir": str(folder.path),
+    }
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for name, value in found.items():
+        console.print(f"{name:18s} {value}", soft_wrap=True)
+    return 0
+
+
+def list_what(options: argparse.Namespace) -> int:
+    rows: list[dict[str, str]]
+    if options.what == "envs":
+        rows = [{"id": env.id, "kind": env.kind, "description": env.description} for env in list_envs()]
+    elif options.what == "robots":
+        rows = [{"id": name, "description": text} for name, text in ROBOTS.items()]
+    elif options.what == "algorithms":
+        rows = [{"id": name, "description": (cls.__doc__ or "").split("\n")[0]} for name, cls in ALGORITHMS.items()]
+    else:
+        rows = [{"id": name, "description": text} for name, text in list_experiments().items()]
+    if options.json:
+        print(json.dumps(rows))
+        return 0
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row.values())
+    console.print(table)
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    settings = {}
+    for text in options.options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r} is not understood; write options as name=value")
+        settings[name] = yaml.safe_load(value)
+
+    def factory(num_envs: int, seed: int) -> VecEnv:
+        return make_env(options.env, num_envs=num_envs, seed=seed, **settings)
+
+    report = check_env(factory)
+    console.print(str(report), markup=False)
+    return 0 if report.ok else 1
+
+
+def bench(options: argparse.Namespace) -> int:
+    folders = [Path.cwd() / "benchmarks", Path(__file__).resolve().parents[3] / "benchmarks"]
+    folder = next((path for path in folders if path.is_dir()), None)
+    if folder is None:
+        raise ConfigError("there is no folder benchmarks/ here; run `gaitway bench` in a checkout of the repository")
+    scripts = {path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+    if options.name is None:
+        for name, path in scripts.items():
+            summary = next((line for line in path.read_text().splitlines() if line.startswith('"""')), "").strip('"')
+            console.print(f"{name:24s} {summary}", markup=False)
+        return 0
+    if options.name not in scripts:
+        raise ConfigError(f"there is no benchmark {options.name!r}; there are {sorted(scripts)}")
+    sys.argv = [str(scripts[options.name]), *options.arguments]
+    sys.path.insert(0, str(folder))
+    runpy.run_path(str(scripts[options.name]), run_name="__main__")
+    return 0
+
+
+def open_run(path: str) -> tuple[RunFolder, TrainConfig]:
+    """The run folder and its config; torch set to the run's thread count."""
+    folder = RunFolder.open(path)
+    config = parse(read_config(folder.config))
+    if config.torch_threads:
+        torch.set_num_threads(config.torch_threads)
+    return folder, config
+
+
+def load_policy(folder: RunFolder, config: TrainConfig, env: VecEnv, which: str) -> tuple[ActorCritic, int, str]:
+    """A trained policy, its environment steps and which checkpoint it is (`last` where there is no best)."""
+    checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
+    if which == "best" and not (folder.checkpoints / "best").exists():
+        which = "last"
+    state, steps = checkpoints.load(which)
+    contract = EnvSpec.from_dict(folder.read_contract())
+    if contract.groups != env.spec.groups or contract.action != env.spec.action:
+        raise ConfigError(
+            f"{config.env.id} has changed since this run: its observations or actions differ from contract.json; "
+            "evaluate with the environment the policy was trained on"
+        )
+    policy = ActorCritic(env.spec, config.agent)
+    policy.load_state_dict(state["algorithm"]["policy"])
+    policy.to(config.device).eval()
+    return policy, steps, which

@@ -1,0 +1,111 @@
+"""`gaitway`: the command line. Parses, calls one function per command, turns errors into one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from gaitway.version import __version__
+
+log = logging.getLogger("gaitway")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong use, 75 stopped (resume), 130 interrupted."""
+    options = parser().parse_args(arguments)
+    # after the parser, so that --help and usage errors do not wait for torch
+    from gaitway.cli import commands
+
+    command = getattr(commands, options.command)
+    try:
+        return command(options)
+    except KeyboardInterrupt:
+        print("gaitway: interrupted; `gaitway resume RUN_DIR` goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left, as `| head` does
+        return 0
+    except commands.USER_ERRORS as error:
+        sentence = error.args[0] if isinstance(error, KeyError) and error.args else error
+        log.debug("%s", traceback.format_exc())
+        print(f"gaitway: {sentence}", file=sys.stderr)
+        if os.environ.get("GAITWAY_TRACEBACK"):
+            traceback.print_exc()
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="gaitway",
+        description="Teach robots to move.",
+        epilog="Every command but train needs only a run folder. Set GAITWAY_TRACEBACK=1 to see where an error arose.",
+    )
+    top.add_argument("--version", action="version", version=f"gaitway {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = commands.add_parser(
+        "train",
+        help="train a policy",
+        description="Train a policy: gaitway train experiment=ppo_walker_run seed=1 run_dir=runs/first",
+        epilog="`gaitway list experiments` names the presets; docs/configuration.md explains every key.",
+    )
+    train.add_argument("overrides", nargs="*", metavar="key=value", help="experiment=NAME, config=FILE, and any key")
+    train.add_argument("--show-config", action="store_true", help="print the effective configuration and stop")
+    train.add_argument("--quiet", action="store_true", help="no progress display")
+
+    resume = commands.add_parser("resume", help="go on with a run, bit for bit")
+    resume.add_argument("run", metavar="DIR")
+    resume.add_argument("limits", nargs="*", metavar="until=N|more=N", help="train to N steps, or N steps more")
+    resume.add_argument("--checkpoint", default="last", help="last (default), best or a number of steps")
+    resume.add_argument("--quiet", action="store_true", help="no progress display")
+
+    evaluate = commands.add_parser("eval", help="measure a trained policy")
+    evaluate.add_argument("run", metavar="DIR")
+    evaluate.add_argument("--episodes", type=_positive, default=None, help="default: evaluation.episodes of the run")
+    evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
+    evaluate.add_argument("--json", action="store_true")
+    evaluate.set_defaults(command="evaluate")
+
+    play = commands.add_parser("play", help="watch a trained policy: writes a video")
+    play.add_argument("run", metavar="DIR")
+    play.add_argument("--video", metavar="FILE", default=None, help="default: DIR/videos/play.mp4")
+    play.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
+    play.add_argument("--length", type=_positive, default=None, help="steps to show (default: video.length of the run)")
+    play.add_argument("--seed", type=int, default=0, help="which start to show")
+
+    plot = commands.add_parser("plot", help="draw learning curves")
+    plot.add_argument("runs", nargs="+", metavar="DIR", help="run folders, or folders of run folders")
+    plot.add_argument("--out", default=None, help="file for the comparison of several runs")
+
+    info = commands.add_parser("info", help="what a run folder holds")
+    info.add_argument("run", metavar="DIR")
+    info.add_argument("--json", action="store_true")
+
+    listing = commands.add_parser("list", help="what there is")
+    listing.add_argument("what", choices=["envs", "robots", "algorithms", "experiments"])
+    listing.add_argument("--json", action="store_true")
+    listing.set_defaults(command="list_what")
+
+    check = commands.add_parser("check", help="prove that an environment honours the contract")
+    check.add_argument("env", metavar="ENV_ID")
+    check.add_argument("options", nargs="*", metavar="option=value", help="options of the environment")
+
+    bench = commands.add_parser("bench", help="run a benchmark of this checkout")
+    bench.add_argument("name", nargs="?", default=None)
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed on to the benchmark")
+    return top
+
+
+def _positive(text: str) -> int:
+    number = int(float(text)) if text.replace(".", "", 1).replace("e", "", 1).isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

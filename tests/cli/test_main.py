@@ -1,0 +1,156 @@
+"""The command line as a user meets it: in one process, on tiny runs."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gaitway.cli.main import main
+
+TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
+        "evaluation.episodes=2", "evaluation.interval=256", "checkpoints.interval=128", "total_steps=512"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
+    return path
+
+
+def test_the_run_folder_holds_everything(run):
+    names = {path.name for path in run.iterdir()}
+    assert {"config.yaml", "contract.json", "code.json", "summary.json", "metrics.jsonl", "run.log", "plots"} <= names
+    assert os.readlink(run / "checkpoints" / "last") == "512"
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["steps"] == 512
+    assert {"return", "length"} <= set(summary["last"])
+    assert {"return", "length"} <= set(summary["best"])
+    assert summary["steps_per_second"] > 0
+    code = json.loads((run / "code.json").read_text())
+    assert code["versions"]["gaitway"]
+    assert "# command line" in (run / "config.yaml").read_text()
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {"loss/surrogate", "loss/value", "train/return"} <= set().union(*lines)
+    assert any("eval/return" in line for line in lines)
+
+
+def test_info(run, capsys):
+    assert main(["info", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["algorithm"] == "ppo"
+    assert found["env"] == "toy/cartpole"
+    assert found["steps"] == 512
+    assert len(found["parameters_sha256"]) == 64
+    assert {"format_version", "best", "last"} <= set(found)
+
+
+def test_eval_repeats_the_summary(run, capsys):
+    assert main(["eval", str(run), "--checkpoint", "last", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    summary = json.loads((run / "summary.json").read_text())
+    assert found["return"] == summary["last"]["return"]
+    assert main(["eval", str(run), "--episodes", "3"]) == 0
+    assert "3 episodes" in capsys.readouterr().out
+
+
+def test_resume_goes_on(run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, symlinks=True)
+    assert main(["resume", str(copy), "more=256", "--quiet"]) == 0
+    capsys.readouterr()
+    main(["info", str(copy), "--json"])
+    assert json.loads(capsys.readouterr().out)["steps"] == 768
+
+
+def test_plot_writes_pictures(run, capsys):
+    assert main(["plot", str(run)]) == 0
+    assert (run / "plots" / "learning_curve.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("what", ["envs", "robots", "algorithms", "experiments"])
+def test_list(what, capsys):
+    assert main(["list", what, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows
+    assert all(row["id"] and row["description"] for row in rows)
+    assert main(["list", what]) == 0
+
+
+def test_check(capsys):
+    assert main(["check", "toy/pendulum"]) == 0
+    assert main(["check", "gymnasium:CartPole-v1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "env.id=walker/rum"], "walker/run"),
+        (["train", "env.idd=walker/run"], "env.id"),
+        (["train", "algorithm.epoch=3"], "algorithm.epochs"),
+        (["train", "experiment=ppo_walker_rum"], "ppo_walker_run"),
+        (["train", "algorithm.epochs=many"], "algorithm.epochs"),
+        (["train", "algorithm.minibatches=7"], "use algorithm.minibatches=8"),
+        (["train", "algorithm.gamma=1.5"], "gamma"),
+        (["train", "seed=-1"], "seed"),
+        (["train", "device=cuda"], "device=cpu"),
+        (["train", "agent.observations.actor=[camera]"], "policy"),
+        (["info", "nowhere"], "nowhere"),
+        (["eval", "."], "run folder"),
+        (["resume", "nowhere"], "nowhere"),
+        (["check", "Walker2d-v6"], "Walker2d-v5"),
+        (["bench", "nothing"], "nothing"),
+    ],
+)
+def test_mistakes_get_one_sentence(arguments, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "bench":
+        (tmp_path / "benchmarks").mkdir()
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "Traceback" not in error
+
+
+def test_an_existing_run_folder_is_not_overwritten(run, capsys):
+    before = (run / "config.yaml").read_bytes()
+    assert main(["train", *TINY, f"run_dir={run}"]) == 1
+    assert "gaitway resume" in capsys.readouterr().err
+    assert (run / "config.yaml").read_bytes() == before
+
+
+def test_a_folder_without_checkpoint_starts_over_on_resume_and_is_refused_elsewhere(run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, symlinks=True)
+    shutil.rmtree(copy / "checkpoints")
+    assert main(["info", str(copy)]) == 1
+    assert "no checkpoint" in capsys.readouterr().err
+    assert main(["resume", str(copy), "--quiet"]) == 0
+    capsys.readouterr()
+    main(["info", str(run), "--json"])
+    whole = json.loads(capsys.readouterr().out)
+    main(["info", str(copy), "--json"])
+    assert json.loads(capsys.readouterr().out)["parameters_sha256"] == whole["parameters_sha256"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+def test_signals_finish_the_iteration_save_and_tell(number, code, tmp_path):
+    path = tmp_path / "run"
+    command = [sys.executable, "-m", "gaitway.cli.main", "train", *TINY, "total_steps=1e9", f"run_dir={path}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 60
+    while not (path / "checkpoints" / "512").exists() and not list((path / "checkpoints").glob("[1-9]*")):
+        assert time.monotonic() < deadline, process.communicate()[0]
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == code, output
+    steps = json.loads((path / "summary.json").read_text())["steps"]
+    assert os.readlink(path / "checkpoints" / "last") == str(steps)
+    assert steps > 0
