@@ -3,7 +3,8 @@
     gaitway bench ppo_end_to_end --out benchmarks/results/ppo_end_to_end.json
 
 The peer runs in its own virtual environment (benchmarks/peers.txt). Every contestant gets 64-64 tanh networks, 5
-epochs, minibatches of 512; stable-baselines3 is entered with one and with two torch threads, its better median counts.
+epochs, minibatches of 512 and raw observations. stable-baselines3 is entered with one and with two torch threads;
+its better median counts.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ def ours(num_envs: int, rollout_steps: int, iterations: int) -> None:
     """Worker: one round is `iterations` iterations of the runner."""
     import torch
 
-    from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
+    from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
 
     torch.set_num_threads(1)
     env = make_env(ENV, num_envs=num_envs, seed=0)
     samples = num_envs * rollout_steps
     config = PPOConfig(rollout_steps=rollout_steps, epochs=5, minibatches=samples // 512, schedule="constant")
-    runner = OnPolicyRunner(env, PPO(ActorCritic(env.spec), config, num_envs=num_envs), RunnerConfig(total_steps=10**9))
+    policy = ActorCritic(env.spec, ActorCriticConfig(normalise_observations=False))
+    runner = OnPolicyRunner(env, PPO(policy, config, num_envs=num_envs), RunnerConfig(total_steps=10**9))
     for _ in sys.stdin:
         started = time.perf_counter()
         runner.learn(samples * iterations)
@@ -40,10 +42,9 @@ def stable_baselines3(num_envs: int, rollout_steps: int, iterations: int, thread
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(threads)
-    env = VecNormalize(make_vec_env(ENV, num_envs, seed=0), norm_reward=False)
+    env = make_vec_env(ENV, num_envs, seed=0)
     model = PPO("MlpPolicy", env, n_steps=rollout_steps, batch_size=512, n_epochs=5, device="cpu", seed=0)
     samples = num_envs * rollout_steps
     model.learn(samples)

@@ -256,18 +256,29 @@ class ActorCritic(Agent):
             following = torch.where(cut, at_end, following)
         return value[:steps], following
 
+    def learner_inputs(self, ws: Workspace) -> dict[str, Tensor]:
+        """What `evaluate` reads, [T, B, D] each: normalised once per rollout, because statistics rest while learning.
+
+        Actor and critic share `inputs/actor` where they read the same groups.
+        """
+        obs = {name: ws[f"env/obs/{name}"][: ws.T] for name in self.all_groups}
+        found = {"inputs/actor": self.inputs(obs, "actor")}
+        if self.groups["critic"] != self.groups["actor"]:
+            found["inputs/critic"] = self.inputs(obs, "critic")
+        return found
+
     def evaluate(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Distribution parameters [N, P] and values [N] of a minibatch with fields `obs/<group>`."""
-        obs = {name: batch[f"obs/{name}"] for name in self.all_groups}
-        output, _ = self.actor(self.inputs(obs, "actor"), None)
-        value, _ = self.critic(self.inputs(obs, "critic"), None)
+        """Distribution parameters [N, P] and values [N] of a minibatch with the fields of `learner_inputs`."""
+        actor_inputs, critic_inputs = _inputs_of(batch)
+        output, _ = self.actor(actor_inputs, None)
+        value, _ = self.critic(critic_inputs, None)
         return self.head(output), value.squeeze(-1)
 
     def evaluate_sequence(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The same for sequences [T, N, ...] that start from `memory/actor` and `memory/critic` [N, S]."""
-        obs = {name: batch[f"obs/{name}"] for name in self.all_groups}
-        output = self.actor.sequence(self.inputs(obs, "actor"), batch["memory/actor"], batch["starts"])
-        value = self.critic.sequence(self.inputs(obs, "critic"), batch["memory/critic"], batch["starts"])
+        actor_inputs, critic_inputs = _inputs_of(batch)
+        output = self.actor.sequence(actor_inputs, batch["memory/actor"], batch["starts"])
+        value = self.critic.sequence(critic_inputs, batch["memory/critic"], batch["starts"])
         return self.head(output), value.squeeze(-1)
 
     def starts(self, ws: Workspace) -> Tensor:
@@ -312,6 +323,11 @@ class InferencePolicy:
             self._state = None
         else:
             self._state = self._state * (~mask.bool()).unsqueeze(-1)
+
+
+def _inputs_of(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    actor_inputs = batch["inputs/actor"]
+    return actor_inputs, batch.get("inputs/critic", actor_inputs)
 
 
 def default_groups(spec: EnvSpec, which: str, chosen: Observations) -> tuple[str, ...]:

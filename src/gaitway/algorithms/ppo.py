@@ -173,7 +173,7 @@ class PPO:
         """What minibatches are cut from, and which of it is per environment."""
         policy = self.policy
         raw = policy.raw_actions(ws)
-        fields = {f"obs/{name}": ws[f"env/obs/{name}"][: ws.T] for name in policy.all_groups}
+        fields = policy.learner_inputs(ws)
         fields |= {
             "raw": raw,
             "params": ws["policy/params"],
