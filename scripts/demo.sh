@@ -13,8 +13,7 @@ done
 
 gaitway train experiment=ppo_walker_run run_dir="$run" "$@"
 echo
-gaitway eval "$run" --episodes 20
-gaitway plot "$run"
+gaitway eval "$run" --episodes 10
 video="$run/videos/demo.mp4"
 if ! gaitway play "$run" --video "$video"; then
   video="not written, see above; then: gaitway play $run"

@@ -138,6 +138,37 @@ def test_a_folder_without_checkpoint_starts_over_on_resume_and_is_refused_elsewh
     assert json.loads(capsys.readouterr().out)["parameters_sha256"] == whole["parameters_sha256"]
 
 
+def test_options_may_stand_between_keys(tmp_path, capsys):
+    assert main(["train", "seed=4", "--show-config", "env.id=toy/cue"]) == 0
+    shown = capsys.readouterr().out
+    assert "seed: 4" in shown
+    assert "id: toy/cue" in shown
+    for wrong in (["train", "--sed", "seed=4"], ["resume", "a", "--quiet", "until"], ["info", "a", "b"]):
+        with pytest.raises(SystemExit) as stop:
+            main(wrong)
+        assert stop.value.code == 2
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path):
+    path = tmp_path / "run"
+    slow = ["env.id=Humanoid-v5", "env.num_envs=64", "env.num_threads=1", "algorithm.rollout_steps=4096"]
+    command = [sys.executable, "-m", "gaitway.cli.main", "train", *slow, f"run_dir={path}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 60
+    while not (path / "checkpoints" / "last").exists():
+        assert time.monotonic() < deadline, process.communicate()[0]
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None  # the iteration, minutes long here, goes on
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "gaitway resume" in output
+    assert "Traceback" not in output
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
 def test_signals_finish_the_iteration_save_and_tell(number, code, tmp_path):
     path = tmp_path / "run"

@@ -16,7 +16,7 @@ log = logging.getLogger("gaitway")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong use, 75 stopped (resume), 130 interrupted."""
-    options = parser().parse_args(arguments)
+    options = parse(arguments)
     # after the parser, so that --help and usage errors do not wait for torch
     from gaitway.cli import commands
 
@@ -36,6 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("GAITWAY_TRACEBACK"):
             traceback.print_exc()
         return 1
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse, with `key=value` allowed on either side of `--options` (argparse alone stops at the first gap)."""
+    top = parser()
+    options, rest = top.parse_known_args(arguments)
+    field = {"train": "overrides", "resume": "limits", "check": "options"}.get(options.command)
+    if rest and (field is None or any("=" not in text or text.startswith("-") for text in rest)):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest and field is not None:
+        getattr(options, field).extend(rest)
+    return options
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,0 +1,149 @@
+"""The actor-critic: which groups it reads, what it writes, and the policy it becomes."""
+
+import pytest
+import torch
+
+from gaitway.agents.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    DistributionConfig,
+    InferencePolicy,
+    MemoryConfig,
+    Observations,
+    default_groups,
+    learnt_parameters,
+)
+from gaitway.core.seeding import stream
+from gaitway.core.workspace import Workspace
+from gaitway.envs.registry import make_env
+from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+
+
+def spec(*groups, action=None):
+    made = tuple(ObservationGroup(name, (Component("x", size),), (size,)) for name, size in groups)
+    action = action or ActionSpec("continuous", ("a",), (-1.0,), (1.0,))
+    return EnvSpec("test", made, action, control_dt=0.02, max_episode_steps=10)
+
+
+def test_default_groups():
+    plain, rich = spec(("policy", 3)), spec(("policy", 3), ("critic", 5), ("extra", 2))
+    loose = spec(("pos", 2), ("vel", 1))
+    none = Observations()
+    assert default_groups(plain, "actor", none) == default_groups(plain, "critic", none) == ("policy",)
+    assert default_groups(rich, "actor", none) == ("policy",)
+    assert default_groups(rich, "critic", none) == ("critic",)
+    assert default_groups(loose, "actor", none) == default_groups(loose, "critic", none) == ("pos", "vel")
+    chosen = Observations(actor=("extra", "policy"))
+    assert default_groups(rich, "actor", chosen) == ("extra", "policy")
+    image = EnvSpec(
+        "test",
+        (ObservationGroup("camera", (Component("pixels", 64),), (1, 8, 8), "uint8"),),
+        plain.action,
+        control_dt=0.02,
+        max_episode_steps=10,
+    )
+    with pytest.raises(ValueError, match="reads vectors"):
+        default_groups(image, "actor", Observations(actor=("camera",)))
+
+
+def test_the_order_of_groups_is_the_order_of_inputs():
+    policy = ActorCritic(
+        spec(("a", 1), ("b", 2)),
+        ActorCriticConfig(observations=Observations(actor=("b", "a")), normalise_observations=False),
+    )
+    obs = {"a": torch.tensor([[1.0]]), "b": torch.tensor([[2.0, 3.0]])}
+    assert policy.inputs(obs, "actor").tolist() == [[2.0, 3.0, 1.0]]
+
+
+def test_parameters_depend_on_the_generator_alone():
+    torch.manual_seed(1)
+    first = learnt_parameters({"policy": ActorCritic(spec(("policy", 3)), None, stream(0, "parameters"))})
+    torch.manual_seed(2)
+    second = learnt_parameters({"policy": ActorCritic(spec(("policy", 3)), None, stream(0, "parameters"))})
+    third = learnt_parameters({"policy": ActorCritic(spec(("policy", 3)), None, stream(1, "parameters"))})
+    assert list(first) == sorted(first)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], third[name]) for name in first)
+
+
+def test_the_first_policy_is_nearly_the_same_everywhere():
+    policy = ActorCritic(spec(("policy", 3)), None, stream(0, "parameters"))
+    obs = {"policy": torch.randn(100, 3, generator=stream(0, "test"))}
+    action, _ = policy.act(obs, None, stochastic=False)
+    assert action.abs().max() < 0.05
+
+
+def test_normalisers_count_each_row_once_and_travel_with_the_policy():
+    policy = ActorCritic(spec(("policy", 2)))
+    ws = Workspace()
+    for t in range(4):
+        ws.put("env/obs/policy", t, torch.tensor([[float(t), 1.0], [float(t), 3.0]]))
+    for t in range(3):
+        ws.put("env/reward", t, torch.zeros(2))
+    policy.update_normalisers(ws)  # rows 0..2; row 3 opens the next rollout
+    norm = policy.normalisers["policy"]
+    assert norm.count == 6
+    assert norm.mean.tolist() == pytest.approx([1.0, 2.0])
+    assert norm.var.tolist() == pytest.approx([2 / 3, 1.0])
+    policy.eval()
+    policy.update_normalisers(ws)
+    assert norm.count == 6
+    twin = ActorCritic(spec(("policy", 2)))
+    twin.load_state_dict(policy.state_dict())
+    obs = {"policy": torch.tensor([[5.0, -1.0]])}
+    assert torch.equal(twin.inputs(obs, "actor"), policy.inputs(obs, "actor"))
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_inference_remembers_and_forgets(kind):
+    policy = ActorCritic(spec(("policy", 2)), ActorCriticConfig(memory=MemoryConfig(kind, 8), init="default"))
+    act = InferencePolicy(policy)
+    obs = {"policy": torch.ones(2, 2)}
+    first, second = act(obs), act(obs)
+    assert not torch.equal(first, second)
+    act.reset(torch.tensor([True, False]))
+    third = act(obs)
+    assert torch.equal(third[0], first[0])
+    assert not torch.equal(third[1], first[1])
+    act.reset()
+    assert torch.equal(act(obs), first)
+
+
+def test_inference_equals_the_rollout_agent():
+    """The policy as a function gives what the agent writes into a workspace, memory included."""
+    env = make_env("toy/cue", num_envs=3, seed=0, K=3)
+    policy = ActorCritic(env.spec, ActorCriticConfig(memory=MemoryConfig("gru", 8), init="default"))
+    act, ws, obs = InferencePolicy(policy), Workspace(extra_row=("actor/memory", "critic/memory")), env.reset(seed=0)
+    for t in range(3):
+        ws.put("env/obs/policy", t, obs["policy"].clone())
+        with torch.no_grad():
+            policy(ws, t, stochastic=False)
+        torch.testing.assert_close(ws.at("action", t), act(obs))
+        obs = env.step(ws.at("action", t)).obs
+
+
+def test_stochastic_actions_follow_their_stream():
+    policy = ActorCritic(spec(("policy", 2)))
+    obs = {"policy": torch.zeros(4, 2)}
+    draws = [InferencePolicy(policy, True, stream(seed, "policy"))(obs) for seed in (0, 0, 1)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "squashed_gaussian", "beta"])
+def test_every_distribution_fits_continuous_actions(kind):
+    action = ActionSpec("continuous", ("a", "b"), (-2.0, 0.0), (2.0, 1.0))
+    config = ActorCriticConfig(distribution=DistributionConfig(kind))
+    policy = ActorCritic(spec(("policy", 3), action=action), config)
+    drawn, _ = policy.act({"policy": torch.zeros(64, 3)}, None, True, stream(0, "policy"))
+    assert drawn.shape == (64, 2)
+    if kind != "gaussian":
+        assert (drawn[:, 0].abs() <= 2).all()
+        assert (drawn[:, 1] >= 0).all()
+        assert (drawn[:, 1] <= 1).all()
+
+
+def test_a_distribution_that_does_not_fit_is_refused():
+    action = ActionSpec("discrete", ("choice",), choices=(3,))
+    with pytest.raises(ValueError, match="beta"):
+        ActorCritic(spec(("policy", 3), action=action), ActorCriticConfig(distribution=DistributionConfig("beta")))

@@ -1,0 +1,104 @@
+"""An environment as agents: rows that hold one step each, one observation row more, no silent resets."""
+
+import pytest
+import torch
+
+from gaitway.core.agent import Agent, Agents, TemporalAgent
+from gaitway.core.workspace import Variable, Workspace
+from gaitway.envs.env_agent import EnvAgent, episode_ends
+from gaitway.envs.registry import make_env
+
+
+class Push(Agent):
+    """Acts with a constant and counts the resets it is told about."""
+
+    reads = ("env/obs/policy",)
+    writes = ("action",)
+
+    def __init__(self, value):
+        super().__init__()
+        self.value, self.resets_seen = value, []
+
+    def step(self, ws, t):
+        ws.put("action", t, torch.full((len(ws.at("env/obs/policy", t)), 1), self.value))
+
+    def reset(self, ws, t, mask):
+        if mask.any():
+            self.resets_seen.append((t, mask.nonzero().flatten().tolist()))
+
+
+def cast(env_id="toy/cue", num_envs=3, **options):
+    world = EnvAgent(make_env(env_id, num_envs=num_envs, seed=0, **options))
+    push = Push(0.5)
+    return world, push, TemporalAgent(Agents(world.observe, push, world.advance))
+
+
+def test_a_row_is_what_was_seen_done_and_what_came_of_it():
+    _, _, loop = cast(K=2)
+    ws = Workspace()
+    loop(ws, 0, n_steps=7)
+    assert ws["env/obs/policy"].shape == (8, 3, 2)
+    assert ws["env/reward"].shape == (7, 3)
+    sign = ws["env/obs/policy"][0, :, 0]  # the cue of the first episode
+    assert torch.equal(ws["env/terminated"][:, 0], torch.tensor([False, False, True, False, False, True, False]))
+    torch.testing.assert_close(ws["env/reward"][2], -((0.5 - sign) ** 2))
+    # the observation after an end opens the next episode; final_obs is the state really reached
+    assert (ws["env/obs/policy"][3, :, 0].abs() == 1).all()
+    assert (ws["env/final_obs/policy"][2, :, 0] == 0).all()
+    assert torch.equal(ws["env/final_obs/policy"][0], ws["env/obs/policy"][1])
+
+
+def test_growing_and_dense_storage_hold_the_same_rows():
+    _, _, loop = cast(K=2)
+    growing = Workspace()
+    loop(growing, 0, n_steps=9)
+    twin, _, twin_loop = cast(K=2)
+    dense = Workspace.dense(twin.variables(9) | {"action": Variable(9, 3, (1,), torch.float32)})
+    twin_loop(dense, 0, n_steps=9)
+    for name in dense:
+        assert torch.equal(growing[name], dense[name]), name
+
+
+def test_rollouts_go_on_where_the_last_one_ended_and_reset_only_when_asked():
+    _, _, loop = cast(K=8)
+    first, second, third = Workspace(), Workspace(), Workspace()
+    loop(first, 0, n_steps=4)
+    loop(second, 0, n_steps=3)
+    assert torch.equal(second["env/obs/policy"][0], first["env/obs/policy"][4])
+    assert second["env/obs/policy"][0, 0, 1] == pytest.approx(4 / 8)
+    loop(third, 0, n_steps=1, reset=True)
+    assert (third["env/obs/policy"][0, :, 0].abs() == 1).all()
+
+
+def test_agents_with_memory_hear_of_ends_before_the_next_row():
+    _, push, loop = cast(K=2)
+    ws = Workspace()
+    loop(ws, 0, n_steps=5)
+    assert push.resets_seen == [(3, [0, 1, 2])]
+    assert torch.equal(episode_ends(ws), ws["env/done"])
+
+
+def test_only_declared_groups_and_final_observations_are_written():
+    env = make_env("toy/pendulum", num_envs=2, seed=0)
+    world = EnvAgent(env, groups=("pos",), final_obs=False)
+    assert world.observe.writes == ("env/obs/pos",)
+    names = set(world.variables(4))
+    assert names == {"env/obs/pos", "env/reward", "env/terminated", "env/truncated"}
+    assert world.variables(4)["env/obs/pos"].rows == 5
+
+
+def test_reset_rows_are_marked():
+    pytest.importorskip("envpool")
+    world = EnvAgent(make_env("envpool:CartPole-v1", num_envs=2, seed=0))
+    variables = world.variables(30)
+    assert "env/valid" in variables
+    ws = Workspace.dense(variables | {"action": Variable(30, 2, (), torch.int64)})
+    for t in range(30):
+        world.observe(ws, t)
+        ws.put("action", t, torch.ones(2, dtype=torch.int64))
+        world.advance(ws, t)
+    rows, columns = ws["env/done"].nonzero(as_tuple=True)
+    inside = rows < 29
+    assert inside.any()
+    assert not ws["env/valid"][rows[inside] + 1, columns[inside]].any()
+    assert episode_ends(ws)[rows[inside] + 1, columns[inside]].all()
