@@ -5,7 +5,7 @@
 
 PYTHON ?= python3
 # PyTorch's CPU build, for machines without a GPU whose package index offers the CUDA build only:
-#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+#   make demo TORCH_INDEX=<the index of CPU wheels that PyTorch's install page names>
 TORCH_INDEX ?=
 TEST_WORKERS ?= 2
 EXTRAS := dev,docs,envpool

@@ -10,23 +10,37 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from _rounds import machine
 from scipy.stats import trim_mean
 
 
-def train(preset: str, seed: int, folder: Path, overrides: list[str]) -> dict[str, object]:
-    run = folder / f"{preset}_{seed}"
-    if not (run / "summary.json").exists():
-        command = [sys.executable, "-m", "gaitway.cli.main", "train", f"experiment={preset}", f"seed={seed}"]
-        subprocess.run([*command, f"run_dir={run}", "--quiet", *overrides], check=True, stdout=subprocess.DEVNULL)
-    summary = json.loads((run / "summary.json").read_text())
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def train(preset: str, seed: int, folder: str, overrides: list[str]) -> dict[str, object]:
+    """One run, in a process of its own; a run folder that is finished already is read instead."""
+    from gaitway.cli.build import TrainConfig, build_runner, effective, parse
+    from gaitway.cli.compose import compose
+    from gaitway.cli.config_file import write_config
+    from gaitway.core.config import to_config
+    from gaitway.runners.logger import Logger
+    from gaitway.runners.run_folder import RunFolder
+
+    path = Path(folder) / f"{preset}_{seed}"
+    if not (path / "summary.json").exists():
+        composed = compose([f"experiment={preset}", f"seed={seed}", *overrides], to_config(TrainConfig()), parse)
+        config = effective(parse(composed.config))
+        run = RunFolder.create(path)
+        write_config(run.config, to_config(config), composed.sources)
+        runner = build_runner(config, run, logger=Logger(run.path))
+        runner.learn()
+        runner.close()
+    summary = json.loads((path / "summary.json").read_text())
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     curve = [[line["step"], line["eval/return"]] for line in lines if "eval/return" in line]
+    print(f"{preset} seed {seed}: return {summary['last']['return']:.0f} after {summary['seconds']:.0f} s", flush=True)
     return {
         "seed": seed,
         "last": summary["last"],
@@ -34,6 +48,10 @@ def train(preset: str, seed: int, folder: Path, overrides: list[str]) -> dict[st
         "seconds": summary["seconds"],
         "curve": curve,
     }
+
+
+def revision() -> str:
+    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
 def draw(results: dict[str, list[dict]], path: Path) -> None:
@@ -47,7 +65,7 @@ def draw(results: dict[str, list[dict]], path: Path) -> None:
         for row in rows:
             steps, returns = zip(*row["curve"], strict=True)
             axis.plot(np.array(steps) / 1e6, returns, lw=1, alpha=0.8, label=f"seed {row['seed']}")
-        axis.set(title=preset, xlabel="million environment steps", ylabel="evaluation return")
+        axis.set(title=preset, xlabel="million environment steps", ylabel="return (deterministic)")
         axis.grid(alpha=0.3)
     axes[0][0].legend(fontsize=7)
     figure.savefig(path, dpi=120)
@@ -60,18 +78,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--runs", default="runs/learning")
     parser.add_argument("--out", default=None)
+    parser.add_argument(
+        "--commit", default=None, help="what to write down as the commit (default: that of this checkout)"
+    )
     parser.add_argument("--set", nargs="*", default=[], dest="overrides", help="key=value for every run")
     options = parser.parse_args()
     overrides = ["env.num_threads=1", *options.overrides] if options.jobs > 1 else options.overrides
-    revision = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    jobs = [(preset, seed) for preset in options.presets for seed in options.seeds]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(pool.map(lambda job: train(*job, Path(options.runs), overrides), jobs))
+    jobs = [(preset, seed, options.runs, overrides) for preset in options.presets for seed in options.seeds]
+    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
+        rows = pool.starmap(train, jobs, chunksize=1)
     results = {preset: [r for j, r in zip(jobs, rows, strict=True) if j[0] == preset] for preset in options.presets}
     for preset, found in results.items():
         finals = [row["last"]["return"] for row in found]
         result = {
-            "benchmark": "learning", "preset": preset, "commit": revision, "overrides": overrides,
+            "benchmark": "learning", "preset": preset, "commit": options.commit or revision(), "overrides": overrides,
+            "machine": machine(),
             "final_returns": finals, "iqm": float(trim_mean(finals, 0.25)), "seeds": found,
         }  # fmt: skip
         print(preset, "final returns", [round(x) for x in finals], "IQM", round(result["iqm"]))

@@ -185,3 +185,19 @@ def test_signals_finish_the_iteration_save_and_tell(number, code, tmp_path):
     steps = json.loads((path / "summary.json").read_text())["steps"]
     assert os.readlink(path / "checkpoints" / "last") == str(steps)
     assert steps > 0
+
+
+def test_a_run_whose_end_cannot_be_saved_fails(tmp_path, monkeypatch, capsys):
+    from gaitway.runners import checkpoint
+
+    save = checkpoint.save_state
+
+    def full_after_the_first(folder, *arguments, **options):
+        if folder.name != "0":
+            raise checkpoint.StateFileError("the disk is full")
+        save(folder, *arguments, **options)
+
+    monkeypatch.setattr(checkpoint, "save_state", full_after_the_first)
+    assert main(["train", *TINY, f"run_dir={tmp_path / 'run'}", "--quiet"]) == 1
+    assert "step 512 could not be saved" in capsys.readouterr().err
+    assert os.readlink(tmp_path / "run" / "checkpoints" / "last") == "0"

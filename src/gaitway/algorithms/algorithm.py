@@ -29,10 +29,10 @@ class Schedule:
 
     start: float
     end: float
-    over: float = 1.0
+    over: float
     """How long the way takes, in `unit`."""
     kind: Literal["linear", "cosine", "exponential"] = "linear"
-    unit: Literal["iterations", "steps", "fraction"] = "fraction"
+    unit: Literal["iterations", "steps", "fraction"] = "iterations"
     """What `over` counts: iterations, environment steps, or the fraction of the planned total."""
 
     def __post_init__(self) -> None:

@@ -156,7 +156,7 @@ class PPO:
         std = self.policy.head.std(fields["params"])
         if std is not None:
             metrics["std"] = std.mean()
-            metrics["std_at_bound"] = self.policy.head.at_bound(fields["params"])
+            metrics["std_at_bound"] = self.policy.head.at_bound(fields["params"]) / std.numel()
         self.policy.update_normalisers(data)
         return metrics
 
@@ -280,7 +280,7 @@ def standard_terms(config: PPOConfig, policy: ActorCritic) -> list[LossTerm]:
 def decayed(rate: float, schedule: str, fraction: float) -> float:
     """The rate after `fraction` of the training: a line or a cosine to zero."""
     kind: Literal["linear", "cosine"] = "cosine" if schedule == "cosine" else "linear"
-    return Schedule(rate, 0.0, kind=kind)(Now(fraction=fraction))
+    return Schedule(rate, 0.0, over=1.0, kind=kind, unit="fraction")(Now(fraction=fraction))
 
 
 def adapted_rate(rate: Tensor, kl: Tensor, desired: float, bounds: tuple[float, float]) -> Tensor:

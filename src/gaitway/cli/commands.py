@@ -102,6 +102,11 @@ def _finish(runner: OnPolicyRunner, folder: RunFolder) -> int:
     except (OSError, ValueError) as error:
         log.warning("no plots: %s", error)
     console.print(_report(runner.summary(), folder.path))
+    if not runner.is_saved:
+        raise StateFileError(
+            f"step {runner.env_steps} could not be saved in {folder.path}, only what `gaitway info` shows is there; "
+            "make room and run `gaitway resume`"
+        )
     if runner.stopped_by == "SIGINT":
         return EXIT_INTERRUPT
     return EXIT_REQUEUE if runner.stopped_by in ("SIGTERM", "SIGUSR1") else 0

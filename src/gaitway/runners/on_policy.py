@@ -113,6 +113,7 @@ class OnPolicyRunner:
         self.evaluations_since_best = 0
         self.stopped_by: str | None = None
         self._ended: Tensor | None = None
+        self._begun = False
         self._saved_at: int | None = None
         self._evaluation_env: VecEnv | None = None
         self._clock = {"simulate": 0.0, "infer": 0.0, "learn": 0.0, "log": 0.0}
@@ -126,15 +127,13 @@ class OnPolicyRunner:
             signals = stack.enter_context(GracefulStop())
             if self.progress is not None:
                 stack.enter_context(self.progress)
-            if self.env_steps == 0 and self.iteration == 0:
+            if not self._begun:
                 self._begin()
             while self.env_steps < target and self.stopped_by is None:
                 self._iterate(target)
                 self.seconds = before + time.perf_counter() - started
                 if signals.requested is not None:
                     self.stopped_by = signals.requested
-            if self.env_steps >= target and self.stopped_by is None and "steps" not in self.last:
-                self._evaluate()
             self._save()
         summary = self.summary()
         if self.folder is not None:
@@ -145,6 +144,11 @@ class OnPolicyRunner:
         """The policy as a function of observations, with its normaliser and memory; call `reset` between episodes."""
         generator = stream(self.config.seed, "inference", self.env.device) if stochastic else None
         return InferencePolicy(self.policy, stochastic, generator)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the present state is in the run folder (True if there is none to be in)."""
+        return self.checkpoints is None or self._saved_at == self.env_steps
 
     def parameters_sha256(self) -> str:
         return parameters_sha256(learnt_parameters({"policy": self.policy}))
@@ -192,6 +196,7 @@ class OnPolicyRunner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._begun = True
         self.iteration, self.env_steps, self.seconds = state["iteration"], state["env_steps"], state["seconds"]
         self.algorithm.load_state_dict(state["algorithm"])
         for source in self.reward_sources:
@@ -215,6 +220,7 @@ class OnPolicyRunner:
         self.logger.close()
 
     def _begin(self) -> None:
+        self._begun = True
         if self.config.stagger_timeouts and self.env.spec.max_episode_steps:
             generator = stream(self.config.seed, "stagger")
             ages = torch.randint(self.env.spec.max_episode_steps, (self.env.num_envs,), generator=generator)
@@ -337,7 +343,7 @@ class OnPolicyRunner:
             )  # fmt: skip
 
     def _save(self) -> None:
-        if self.checkpoints is None or self._saved_at == self.env_steps:
+        if self.checkpoints is None or self.is_saved:
             return
         if self.checkpoints.save(self.env_steps, self.state_dict(), self.best.get("steps")):
             self._saved_at = self.env_steps
