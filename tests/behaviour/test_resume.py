@@ -75,6 +75,18 @@ def test_resume_is_exact(name, tmp_path):
     assert found == expected
 
 
+@pytest.mark.parametrize("name", ["native", "gymnasium", "gru"])
+def test_resume_from_the_very_first_checkpoint_is_exact(name, tmp_path):
+    config = replace(shorten(CASES[name]), total_steps=3 * STEPS, stagger_timeouts=name == "native")
+    whole = start(config, tmp_path / "whole")
+    whole.learn()
+    folder = RunFolder.open(tmp_path / "whole")
+    twin = build_runner(config, folder, logger=Logger(folder.path))
+    assert twin.resume("0") == 0
+    twin.learn()
+    assert twin.parameters_sha256() == whole.parameters_sha256()
+
+
 def is_final_of(line, step):
     """The evaluation with which the first part ended; the uninterrupted run has none there."""
     return line["step"] == step and any(key.startswith("eval/") for key in line)

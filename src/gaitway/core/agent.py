@@ -175,13 +175,13 @@ class Agents(Agent):
         return iter(self.agents)  # type: ignore[arg-type]
 
 
-class TemporalAgent(Agent):
-    """Repeats an agent over rows: the interaction loop."""
+class Around(Agent):
+    """An agent around another one, which it stands for in every respect but how it is run."""
 
     def __init__(self, agent: Agent, name: str | None = None) -> None:
         super().__init__(name)
         if not isinstance(agent, Agent):
-            raise TypeError(f"TemporalAgent takes an agent, found {type(agent).__name__}; derive it from Agent")
+            raise TypeError(f"{type(self).__name__} takes an agent, found {type(agent).__name__}; derive it from Agent")
         self.agent = agent
 
     @property
@@ -191,6 +191,31 @@ class TemporalAgent(Agent):
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.agent.writes
+
+    def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
+        self.agent.reset(ws, t, mask)
+
+    def declared_options(self) -> frozenset[str] | None:
+        return self.agent.declared_options()
+
+    @property
+    def resets(self) -> bool:
+        return self.agent.resets
+
+    def parts(self) -> tuple[Agent, ...]:
+        return self.agent.parts()
+
+    def seed(self, seed: int) -> Self:
+        self.agent.seed(seed)
+        return super().seed(seed)
+
+    def with_prefix(self, prefix: str) -> Self:
+        self.agent.with_prefix(prefix)
+        return self
+
+
+class TemporalAgent(Around):
+    """Repeats an agent over rows: the interaction loop."""
 
     def __call__(self, ws: Workspace, t: int = 0, **options: Any) -> int:
         return self.run(ws, t, **options)
@@ -231,27 +256,9 @@ class TemporalAgent(Agent):
                 break
         return count
 
-    def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
-        self.agent.reset(ws, t, mask)
-
     def declared_options(self) -> frozenset[str] | None:
         declared = self.agent.declared_options()
         return None if declared is None else declared | {"n_steps", "stop_variable", "ended"}
-
-    @property
-    def resets(self) -> bool:
-        return self.agent.resets
-
-    def parts(self) -> tuple[Agent, ...]:
-        return self.agent.parts()
-
-    def seed(self, seed: int) -> Self:
-        self.agent.seed(seed)
-        return super().seed(seed)
-
-    def with_prefix(self, prefix: str) -> Self:
-        self.agent.with_prefix(prefix)
-        return self
 
 
 def ended_before(ws: Workspace, t: int) -> Tensor | None:

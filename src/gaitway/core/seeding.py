@@ -43,6 +43,33 @@ def instance_generator(
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(words, spawn_key=PURPOSES[purpose])))
 
 
+class EpisodeStreams:
+    """The streams of all instances of an environment: which seed each one has, and in which episode it is."""
+
+    def __init__(self, num_envs: int, purpose: str) -> None:
+        if purpose not in PURPOSES:
+            raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
+        self.purpose = purpose
+        self.entropy = np.zeros((num_envs, 2), dtype=np.uint64)
+        self.episode = np.zeros(num_envs, dtype=np.int64)
+
+    def restart(self, seed: int | Sequence[int] | None) -> None:
+        """Episode 0 of new streams, or with None the next episode of the present ones."""
+        if seed is None:
+            self.episode += 1
+        else:
+            self.entropy[:] = instance_seeds(seed, len(self.episode))
+            self.episode[:] = 0
+
+    def generator(self, instance: int) -> np.random.Generator:
+        """What the present episode of an instance draws from, from its beginning."""
+        return instance_generator(self.entropy[instance], int(self.episode[instance]), self.purpose)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What must be stored and put back, as live views."""
+        return {"entropy": self.entropy.view(np.int64), "episode": self.episode}  # int64: files know it better
+
+
 def stream(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Generator:
     """A named generator (policy, minibatch, replay, ...); different names never share a stream."""
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(zlib.crc32(name.encode()),))

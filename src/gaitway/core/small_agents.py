@@ -8,7 +8,7 @@ from typing import Any, Self, TextIO
 import torch
 from torch import Tensor
 
-from gaitway.core.agent import Agent
+from gaitway.core.agent import Agent, Around
 from gaitway.core.seeding import check_seed, stream
 from gaitway.core.workspace import Workspace
 
@@ -62,45 +62,15 @@ class SeedableAgent(Agent):
         return self._generators[device]
 
 
-class WithOptions(Agent):
+class WithOptions(Around):
     """Calls an agent, or a cast, with some options fixed; the fixed ones win."""
 
     def __init__(self, agent: Agent, name: str | None = None, **fixed: Any) -> None:
-        super().__init__(name)
-        self.agent = agent
+        super().__init__(agent, name)
         self.fixed = fixed
-
-    @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.agent.reads
-
-    @property
-    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.agent.writes
 
     def step(self, ws: Workspace, t: int, **options: Any) -> None:
         self.agent(ws, t, **{**options, **self.fixed})
-
-    def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
-        self.agent.reset(ws, t, mask)
-
-    def declared_options(self) -> frozenset[str] | None:
-        return self.agent.declared_options()
-
-    @property
-    def resets(self) -> bool:
-        return self.agent.resets
-
-    def parts(self) -> tuple[Agent, ...]:
-        return self.agent.parts()
-
-    def seed(self, seed: int) -> Self:
-        self.agent.seed(seed)
-        return self
-
-    def with_prefix(self, prefix: str) -> Self:
-        self.agent.with_prefix(prefix)
-        return self
 
 
 class CopyAgent(Agent):

@@ -20,7 +20,7 @@ import torch
 from mujoco.batch import Batch, SimulationError
 from torch import Tensor
 
-from gaitway.core.seeding import PURPOSES, instance_generator, instance_seeds
+from gaitway.core.seeding import EpisodeStreams
 from gaitway.envs.batch_task import STAGE_NONE, BatchTask, action_spec
 from gaitway.envs.step_buffers import FAULT_METRIC, StepBuffers
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
@@ -59,13 +59,11 @@ class MujocoBatchEnv(VecEnv):
             raise ValueError(f"num_envs is {num_envs}; use at least 1")
         if dtype not in _NUMPY_DTYPE:
             raise ValueError(f"dtype is {dtype}; observations are torch.float32 or torch.float64")
-        if purpose not in PURPOSES:
-            raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
         self.task = task
         self.num_envs = num_envs
         self.num_threads = choose_num_threads(num_threads, num_envs)
         self.device = torch.device(device)
-        self.purpose = purpose
+        self._streams = EpisodeStreams(num_envs, purpose)
         self.spec = _environment_spec(task, id or task.id, dtype)
         self._batch: Batch | None = Batch(task.model, num_envs, self.num_threads, task.persistent)
         task.attach(self._batch)
@@ -86,18 +84,12 @@ class MujocoBatchEnv(VecEnv):
         self._scalar_metrics = dict(zip(self.spec.metrics, self._scalars[1:], strict=True))
         self._ended = np.zeros(num_envs, dtype=bool)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._episode = np.zeros(num_envs, dtype=np.int64)
-        self._entropy = np.zeros((num_envs, 2), dtype=np.uint64)
         self._painter: MujocoPainter | None = None
         self._painted: mujoco.MjData | None = None
         self.reset(seed)
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        if seed is None:
-            self._episode += 1
-        else:
-            self._entropy = instance_seeds(seed, self.num_envs)
-            self._episode[:] = 0
+        self._streams.restart(seed)
         return self._restart_all({})
 
     def step(self, action: Tensor) -> Step:
@@ -125,7 +117,7 @@ class MujocoBatchEnv(VecEnv):
             np.copyto(obs, now.final_obs[name])
         if np.count_nonzero(self._ended):
             rows = np.flatnonzero(self._ended).astype(np.int32)
-            self._episode[rows] += 1
+            self._streams.episode[rows] += 1
             self._restart(rows, now.obs)
         return now.as_step(self.device)
 
@@ -170,9 +162,8 @@ class MujocoBatchEnv(VecEnv):
     def state_dict(self) -> dict[str, Any]:
         copies = {
             "physics": self._state,
-            "entropy": self._entropy.view(np.int64),  # safetensors readers know int64 better than uint64
-            "episode": self._episode,
             "elapsed": self._elapsed,
+            **self._streams.arrays(),
         }
         nested = {"layout": self.task.layout, "memory": self.task.memory, "obs": self._buffers.obs}
         return {
@@ -191,9 +182,8 @@ class MujocoBatchEnv(VecEnv):
         _, now = self._next_buffers()
         flat = {
             "physics": self._state,
-            "entropy": self._entropy.view(np.int64),
-            "episode": self._episode,
             "elapsed": self._elapsed,
+            **self._streams.arrays(),
         }
         targets = [(name, array, state[name]) for name, array in flat.items()]
         nested = {"layout": self.task.layout, "memory": self.task.memory, "obs": now.obs}
@@ -293,7 +283,7 @@ class MujocoBatchEnv(VecEnv):
         self._state[rows] = self._default_state
         targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
         for row in rows.tolist():
-            drawn = task.draw(instance_generator(self._entropy[row], int(self._episode[row]), self.purpose))
+            drawn = task.draw(self._streams.generator(row))
             for name, target in targets.items():
                 target[row] = drawn[name]
         for name, values in (given or {}).items():

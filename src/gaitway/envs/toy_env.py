@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.core.seeding import PURPOSES, instance_generator, instance_seeds
+from gaitway.core.seeding import EpisodeStreams
 from gaitway.envs.vec_env import (
     ActionSpec,
     Component,
@@ -73,13 +73,11 @@ class ToyEnv(VecEnv):
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; use at least 1")
-        if purpose not in PURPOSES:
-            raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
         self.toy = toy
         self.num_envs = num_envs
         self.device = torch.device(device)
         self._dtype = dtype
-        self._purpose = purpose
+        self._streams = EpisodeStreams(num_envs, purpose)
         name = str(dtype).removeprefix("torch.")
         self.spec = EnvSpec(
             id=id,
@@ -93,15 +91,10 @@ class ToyEnv(VecEnv):
             metrics=toy.metrics,
             options=toy.options,
         )
-        self._episode = np.zeros(num_envs, dtype=np.int64)
         self.reset(seed)
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        if seed is None:
-            self._episode += 1
-        else:
-            self._entropy = instance_seeds(seed, self.num_envs)
-            self._episode[:] = 0
+        self._streams.restart(seed)
         self._state = self._draw(np.arange(self.num_envs))
         self._elapsed = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         return self._observe(self._state)
@@ -127,15 +120,14 @@ class ToyEnv(VecEnv):
         return {
             "state": self._state.clone(),
             "elapsed": self._elapsed.clone(),
-            "episode": torch.from_numpy(self._episode.copy()),
-            "entropy": torch.from_numpy(self._entropy.view(np.int64).copy()),
+            **{name: torch.from_numpy(array.copy()) for name, array in self._streams.arrays().items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
         self._state = self._checked(state["state"])
         self._elapsed = state["elapsed"].clone().to(self.device)
-        self._episode = state["episode"].cpu().numpy().copy()
-        self._entropy = state["entropy"].cpu().numpy().copy().view(np.uint64)
+        for name, array in self._streams.arrays().items():
+            array[...] = state[name].cpu().numpy()
         return self._observe(self._state)
 
     def scenario(self) -> dict[str, Tensor]:
@@ -162,16 +154,13 @@ class ToyEnv(VecEnv):
 
     def _draw(self, rows: np.ndarray) -> Tensor:
         """First states `[len(rows), S]` of the present episodes of `rows`."""
-        first = [
-            self.toy.draw(instance_generator(self._entropy[row], int(self._episode[row]), self._purpose))
-            for row in rows.tolist()
-        ]
+        first = [self.toy.draw(self._streams.generator(row)) for row in rows.tolist()]
         return torch.tensor(first, dtype=torch.float64, device=self.device)
 
     def _restarted(self, reached: Tensor, done: Tensor) -> Tensor:
         rows = done.nonzero().squeeze(-1)
         numbers = rows.cpu().numpy()
-        self._episode[numbers] += 1
+        self._streams.episode[numbers] += 1
         return reached.index_copy(0, rows, self._draw(numbers))
 
     def _checked(self, state: Any) -> Tensor:

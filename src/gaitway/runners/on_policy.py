@@ -221,10 +221,10 @@ class OnPolicyRunner:
 
     def _begin(self) -> None:
         self._begun = True
+        self.world.restore(self.env.reset())  # before the first checkpoint, which must hold the very start
         if self.config.stagger_timeouts and self.env.spec.max_episode_steps:
             generator = stream(self.config.seed, "stagger")
             ages = torch.randint(self.env.spec.max_episode_steps, (self.env.num_envs,), generator=generator)
-            self.world.restore(self.env.reset())
             self.env.set_elapsed(ages)
         self._save()
 
