@@ -91,6 +91,11 @@ def test_a_hostile_pickle_is_refused_and_not_run(tmp_path):
         with pytest.raises(StateFileError):
             checkpoints.load()
         path.write_bytes(good)
+    stranger = checkpoints.folder / "5" / "weights.pkl"
+    stranger.write_bytes(pickle.dumps(Hostile()))
+    with pytest.raises(StateFileError, match=r"holds 'weights.pkl', which is not part of a state"):
+        checkpoints.load()
+    stranger.unlink()
     assert not trap.exists()
     assert checkpoints.load()[1] == 5
 

@@ -74,6 +74,7 @@ def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[A
     previous = _previous(folder)
     if not folder.exists() and _is_state(previous):
         folder = previous  # the writer was stopped between its two renames: the earlier state is the valid one
+    _refuse_strangers(folder, shown)
     document = _read_document(folder / STRUCTURE_FILE, shown, kind)
     tensors = _read_tensors(folder / TENSOR_FILE, shown, document["tensors"])
     used: set[str] = set()
@@ -235,6 +236,14 @@ def _settle(folder: Path) -> None:
     for path in folder.parent.glob(f".{folder.name}.partial-*"):
         if _PARTIAL.match(path.name):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _refuse_strangers(folder: Path, shown: str | Path) -> None:
+    """A state is two files; a third one was put there by somebody, who may expect it to be read."""
+    names = sorted(path.name for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
+    strangers = [name for name in names if name not in (STRUCTURE_FILE, TENSOR_FILE)]
+    if strangers:
+        raise StateFileError(f"{shown} holds {strangers[0]!r}, which is not part of a state; remove it and try again")
 
 
 def _read_document(path: Path, shown: str | Path, kind: str) -> dict[str, Any]:
