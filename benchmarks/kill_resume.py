@@ -55,7 +55,7 @@ def main() -> None:
         expected, lines = fingerprint(whole), metrics(whole)
         kills = 0
         while kills < options.kills // len(RUNS):
-            run = folder / f"{name}-{kills}"
+            run = folder / f"{name}-{len(rows)}"
             arguments_now = command("train", *arguments, *SMALL, f"run_dir={run}", "--quiet")
             moments = []
             while True:  # one run may be killed several times before it is done
