@@ -12,23 +12,29 @@ EXTRAS := dev,docs,envpool
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
-STAMP := .venv/.installed
+LIBRARY := .venv/.library
+EVERYTHING := .venv/.everything
 
 .PHONY: setup demo test lint docs bench
 
-setup: $(STAMP)
+setup: $(EVERYTHING)
 
-$(STAMP): pyproject.toml constraints.txt
+# The library alone is enough for the demo; the tools of development come with `make setup`.
+$(LIBRARY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "gaitway needs Python 3.11 or newer; name one: make setup PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "no virtual environment: on Debian or Ubuntu run \`apt-get install -y python3-venv\` as root"; exit 1; }
 	$(if $(TORCH_INDEX),$(PIP) --index-url $(TORCH_INDEX) torch)
-	$(PIP) -e ".[$(EXTRAS)]"
+	$(PIP) -e .
 	@scripts/rendering_libraries.sh
 	@touch $@
 
-demo: setup
+$(EVERYTHING): $(LIBRARY)
+	$(PIP) -e ".[$(EXTRAS)]"
+	@touch $@
+
+demo: $(LIBRARY)
 	@scripts/demo.sh $(ARGS)
 
 # One torch thread per worker: on small networks more threads only wait for each other.
