@@ -81,7 +81,7 @@ def test_normalisers_count_each_row_once_and_travel_with_the_policy():
     for t in range(3):
         ws.put("env/reward", t, torch.zeros(2))
     policy.update_normalisers(ws)  # rows 0..2; row 3 opens the next rollout
-    norm = policy.normalisers["policy"]
+    norm = policy.normalisers["group:policy"]
     assert norm.count == 6
     assert norm.mean.tolist() == pytest.approx([1.0, 2.0])
     assert norm.var.tolist() == pytest.approx([2 / 3, 1.0])
@@ -147,3 +147,44 @@ def test_a_distribution_that_does_not_fit_is_refused():
     action = ActionSpec("discrete", ("choice",), choices=(3,))
     with pytest.raises(ValueError, match="beta"):
         ActorCritic(spec(("policy", 3), action=action), ActorCriticConfig(distribution=DistributionConfig("beta")))
+
+
+def test_group_names_may_be_anything():
+    names = ("values", "train", "a.b", "a_b", "a%2Eb")
+    policy = ActorCritic(spec(*((name, 1) for name in names)))
+    assert len(policy.normalisers) == len(names)
+    twin = ActorCritic(spec(*((name, 1) for name in names)))
+    twin.load_state_dict(policy.state_dict())
+
+
+def test_float64_observations_are_read():
+    env = make_env("Hopper-v5", num_envs=2, dtype=torch.float64)
+    for normalise in (True, False):
+        act = InferencePolicy(ActorCritic(env.spec, ActorCriticConfig(normalise_observations=normalise)))
+        assert act(env.reset()).dtype == torch.float32
+
+
+def test_a_prefix_keeps_two_policies_apart():
+    first = ActorCritic(spec(("policy", 2)), ActorCriticConfig(memory=MemoryConfig("gru", 4)))
+    teacher = first.clone().with_prefix("teacher/")
+    ws = Workspace(extra_row=("actor/memory", "critic/memory", "teacher/actor/memory", "teacher/critic/memory"))
+    ws.put("env/obs/policy", 0, torch.ones(3, 2))
+    with torch.no_grad():
+        first(ws, 0, stochastic=False)
+        teacher(ws, 0, stochastic=False)
+    assert set(teacher.writes) == {f"teacher/{name}" for name in first.writes}
+    assert set(teacher.writes) | set(first.writes) <= set(ws)
+    assert torch.equal(ws["action"], ws["teacher/action"])
+
+
+def test_a_seeded_agent_draws_the_same_actions():
+    policy = ActorCritic(spec(("policy", 2)))
+    draws = []
+    for seed in (3, 3, 4):
+        ws = Workspace()
+        ws.put("env/obs/policy", 0, torch.ones(3, 2))
+        with torch.no_grad():
+            policy.seed(seed)(ws, 0)
+        draws.append(ws["action"])
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])

@@ -353,6 +353,59 @@ def test_rows_that_are_not_valid_carry_no_weight():
     assert states[0] == states[1]
 
 
+def test_a_term_may_read_observations_one_row_per_step():
+    shapes = []
+
+    class Spy(Surrogate):
+        reads = ("env/obs/pos",)
+
+        def __call__(self, batch, now):
+            shapes.append((tuple(batch["env/obs/pos"].shape), tuple(batch["advantage"].shape)))
+            return super().__call__(batch, now)
+
+    for memory, rows in ((MemoryConfig(), (16,)), (MemoryConfig("gru", 8), (8, 2))):
+        env = make_env("toy/pendulum", num_envs=4, seed=0)
+        agent = ActorCriticConfig(memory=memory)
+        runner = make_runner(env, agent, PPOConfig(rollout_steps=8, minibatches=2), terms=[Spy(), ValueLoss()])
+        shapes.clear()
+        runner.learn(32)
+        assert set(shapes) == {((*rows, 2), rows)}
+
+
+def test_value_clip_measures_from_what_the_critic_said():
+    """Before the first step the critic has not moved, so nothing is clipped, whatever the normaliser learnt since."""
+    moved = []
+
+    class Spy(ValueLoss):
+        def __call__(self, batch, now):
+            moved.append((batch["new/value"] - batch["value"]).abs().max().item())
+            return super().__call__(batch, now)
+
+    env = make_env("toy/pendulum", num_envs=8, seed=0)
+    config = PPOConfig(rollout_steps=16, minibatches=1, epochs=1, normalise_value=True)
+    runner = make_runner(env, ppo=config, terms=[Surrogate(), Spy(clip=0.2)])
+    runner.learn(16 * 8 * 3)
+    assert max(moved) < 1e-5
+
+
+def test_the_mean_action_is_an_action():
+    seen = []
+
+    class Spy(Surrogate):
+        def __call__(self, batch, now):
+            seen.append(batch["new/mean"].abs().max().item())
+            return super().__call__(batch, now)
+
+    env = make_env("toy/pendulum", num_envs=4, seed=0)
+    agent = ActorCriticConfig(distribution=DistributionConfig("beta"), init="default")
+    config = PPOConfig(rollout_steps=8, minibatches=1)
+    runner = make_runner(env, agent, config, terms=[Spy(), ValueLoss()])
+    runner.learn(32)
+    assert max(seen) <= 2.0
+    with pytest.raises(ValueError, match="never leaves the limits"):
+        PPO(runner.policy, PPOConfig(rollout_steps=8, minibatches=1, action_bound_coef=1.0), num_envs=4)
+
+
 def test_combinations_that_cannot_work_are_refused():
     env = make_env("toy/pendulum", num_envs=6, seed=0)
     policy = ActorCritic(env.spec, ActorCriticConfig())

@@ -201,3 +201,17 @@ def test_a_run_whose_end_cannot_be_saved_fails(tmp_path, monkeypatch, capsys):
     assert main(["train", *TINY, f"run_dir={tmp_path / 'run'}", "--quiet"]) == 1
     assert "step 512 could not be saved" in capsys.readouterr().err
     assert os.readlink(tmp_path / "run" / "checkpoints" / "last") == "0"
+
+
+def test_going_back_to_an_older_checkpoint_and_on_from_there(run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, symlinks=True)
+    assert main(["resume", str(copy), "more=256", "--quiet"]) == 0
+    assert main(["resume", str(copy), "--checkpoint", "640", "until=700", "--quiet"]) == 0
+    assert os.readlink(copy / "checkpoints" / "last") == "768"
+    assert main(["resume", str(copy), "--checkpoint", "640", "more=1", "--quiet"]) == 0
+    assert os.readlink(copy / "checkpoints" / "last") == "768"
+    steps = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
+    assert main(["resume", str(copy), "--checkpoint", "123", "--quiet"]) == 1
+    assert "no checkpoint '123'; it has" in capsys.readouterr().err

@@ -290,3 +290,15 @@ class TestState:
         replay.add(columns(3))
         assert replay.sample(4)["x"].device.type == "cuda"
         assert replay.generator.device.type == "cuda"
+
+
+def test_rows_that_only_reset_are_not_stored():
+    ws = Workspace.packed(
+        {"x": torch.arange(6.0).view(3, 2), "env/valid": torch.tensor([[1, 1], [0, 1], [1, 1]]).bool()}
+    )
+    whole, single = Replay(10, seed=0), Replay(10, seed=0)
+    whole.add(ws)
+    assert whole.size == 1  # column 1 alone
+    single.add(ws, window=1)
+    assert single.size == 5
+    assert 2.0 not in single.sample(200)["x"]

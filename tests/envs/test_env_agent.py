@@ -60,14 +60,17 @@ def test_growing_and_dense_storage_hold_the_same_rows():
 
 
 def test_rollouts_go_on_where_the_last_one_ended_and_reset_only_when_asked():
-    _, _, loop = cast(K=8)
+    world, _, loop = cast(K=8)
     first, second, third = Workspace(), Workspace(), Workspace()
     loop(first, 0, n_steps=4)
     loop(second, 0, n_steps=3)
     assert torch.equal(second["env/obs/policy"][0], first["env/obs/policy"][4])
     assert second["env/obs/policy"][0, 0, 1] == pytest.approx(4 / 8)
-    loop(third, 0, n_steps=1, reset=True)
+    loop(third, 0, n_steps=3, reset=True)  # at the first row alone
     assert (third["env/obs/policy"][0, :, 0].abs() == 1).all()
+    assert world.env.elapsed.tolist() == [3, 3, 3]
+    with pytest.raises(TypeError, match="second workspace"):
+        world.observe.with_prefix("other/")
 
 
 def test_agents_with_memory_hear_of_ends_before_the_next_row():

@@ -111,3 +111,9 @@ def test_the_list_names_and_describes_what_can_be_made():
     assert infos["gymnasium:CartPole-v1"].kind == "gymnasium"
     assert all(info.description for info in infos.values())
     assert set(NATIVE_TASKS) <= set(infos)
+
+
+def test_choices_that_do_not_exist_are_refused():
+    env = make_env("toy/cartpole", num_envs=2)
+    with pytest.raises(ValueError, match=r"the action of instance 1 is 7 in .*; use 0..1"):
+        env.step(torch.tensor([0, 7]))

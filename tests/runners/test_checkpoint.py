@@ -42,6 +42,16 @@ def test_history_can_be_kept(tmp_path):
     assert everything.steps() == list(range(0, 70, 10))
 
 
+def test_going_back_leaves_no_future_behind(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run")
+    for steps in (100, 900, 1000):
+        checkpoints.save(steps, state(steps), best_steps=100)
+    assert checkpoints.save(200, state(200), best_steps=100)  # resumed from 100
+    assert checkpoints.steps() == [100, 200]
+    assert checkpoints.load("last")[1] == 200
+    assert checkpoints.steps_of("best") == 100
+
+
 def test_a_full_disk_leaves_everything_older_untouched(tmp_path, monkeypatch, caplog):
     checkpoints = Checkpoints(tmp_path / "checkpoints", "run", CheckpointConfig(keep=1))
     assert checkpoints.save(1, state(1), None)

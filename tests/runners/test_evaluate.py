@@ -55,6 +55,16 @@ def test_long_episodes_are_cut_where_asked():
     assert run_episodes(env, Push(env), 2, max_steps=4)["length"].tolist() == [4.0, 4.0]
 
 
+def test_totals_of_episodes_that_did_not_end_are_unknown():
+    class Left(Push):
+        def __call__(self, obs):
+            return torch.zeros(self.shape, dtype=torch.int64)
+
+    env = make_env("toy/cartpole", num_envs=2, seed=0)
+    assert run_episodes(env, Left(env), 2, max_steps=3)["angle_episode"].isnan().all()
+    assert not run_episodes(env, Left(env), 2)["angle_episode"].isnan().any()
+
+
 def test_events_count_per_episode_and_other_metrics_average():
     env = make_env("Hopper-v5", num_envs=4, seed=0, purpose="evaluation")
 

@@ -169,3 +169,55 @@ def test_crossed(before, after, interval, expected):
 def test_to_numbers():
     assert to_numbers({"a": torch.tensor(1.5), "b": torch.tensor([2])}) == {"a": 1.5, "b": 2.0}
     assert to_numbers({}) == {}
+
+
+def test_environments_that_forget_begin_new_episodes_everywhere():
+    """Where an environment cannot restore its state, memories and running returns of the old episodes are dropped."""
+    pytest.importorskip("envpool")
+    agent = ActorCriticConfig(memory=MemoryConfig("gru", 8))
+    runner = make_runner(replace(BASE, total_steps=2048), "envpool:CartPole-v1", agent=agent, num_threads=1)
+    runner.learn(64)
+    twin = make_runner(replace(BASE, total_steps=2048), "envpool:CartPole-v1", agent=agent, num_threads=1)
+    twin.load_state_dict(runner.state_dict())
+    assert twin.episodes.running_length.tolist() == [0] * 8
+    twin._collect()
+    assert twin.rollout.at("actor/memory", 0).abs().max() == 0
+    assert runner.rollout.at("actor/memory", 8).abs().max() > 0
+
+
+def test_float64_environments_can_be_trained_on():
+    env = make_env("Hopper-v5", num_envs=4, dtype="float64")
+    runner = OnPolicyRunner(env, PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=8), num_envs=4))
+    runner.learn(32)
+    assert runner.rollout["env/obs/policy"].dtype == torch.float64
+
+
+def test_training_beyond_the_plan_stretches_the_schedule():
+    runner = make_runner(replace(BASE, total_steps=128))
+    runner.learn()
+    before = runner.parameters_sha256()
+    runner.learn(128)
+    assert runner.algorithm.engine.learning_rate.item() > 0
+    assert runner.parameters_sha256() != before
+
+
+def test_a_state_dict_is_a_snapshot():
+    runner = make_runner()
+    runner.learn(64)
+    state, before = runner.state_dict(), runner.parameters_sha256()
+    runner.learn(64)
+    runner.load_state_dict(state)
+    assert runner.parameters_sha256() == before
+
+
+def test_a_term_that_reads_what_nobody_writes_is_refused():
+    class Odd:
+        name, coef, reads = "odd", 1.0, ("env/rewad",)
+
+        def __call__(self, batch, now):
+            return batch["env/rewad"].mean(), {}
+
+    env = make_env("toy/cartpole", num_envs=8, seed=0)
+    algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=8), num_envs=8, terms=[Odd()])
+    with pytest.raises(ValueError, match=r"reads 'env/rewad', which nobody writes; nearest: .'env/reward'"):
+        OnPolicyRunner(env, algorithm)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from gaitway.core.agent import Agent
+from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import EnvSpec, Observation
@@ -42,8 +42,9 @@ class MemoryConfig:
     kind: Literal["none", "gru", "lstm"] = "none"
     size: int = 64
     layers: int = 1
-    sequence: Literal["padded", "stepwise"] = "padded"
-    """How sequences run: `padded` cuts at resets (fast on CPU), `stepwise` keeps shapes fixed; equal to 1e-5."""
+    sequence: Literal["auto", "padded", "stepwise"] = "auto"
+    """How sequences run: `padded` cuts at resets, `stepwise` keeps shapes fixed; equal to 1e-5. `auto`: padded on the
+    CPU, stepwise on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +116,18 @@ class Branch(nn.Module):
         if self.memory is not None:
             assert state is not None
             assert starts is not None
-            x = self.memory.sequence(x, state, starts, self.mode)
+            mode = self.mode if self.mode != "auto" else "stepwise" if x.is_cuda else "padded"
+            x = self.memory.sequence(x, state, starts, mode)
         return self.network(x)
 
 
-class ActorCritic(Agent):
+class ActorCritic(SeedableAgent):
     """Policy and value function of on-policy algorithms."""
 
     def __init__(
         self, spec: EnvSpec, config: ActorCriticConfig | None = None, generator: torch.Generator | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(rule="last")
         self.config = config = config or ActorCriticConfig()
         self.groups = {
             "actor": default_groups(spec, "actor", config.observations),
@@ -138,7 +140,7 @@ class ActorCritic(Agent):
         if config.normalise_observations:
             names = [name for name in self.all_groups if spec.group(name).torch_dtype.is_floating_point]
             self.normalisers = nn.ModuleDict(
-                {name.replace(".", "_"): RunningNorm(spec.group(name).shape, clip=clip) for name in names}
+                {_module_name(name): RunningNorm(spec.group(name).shape, clip=clip) for name in names}
             )
         self.head = make_distribution(spec.action, config.distribution.kind, **distribution_options(spec, config))
         actor_size = sum(spec.group(name).shape[0] for name in self.groups["actor"])
@@ -158,16 +160,16 @@ class ActorCritic(Agent):
         """The dense variables `step` writes in `rows` steps."""
         action = self.spec.action
         variables = {
-            "action": Variable(rows, num_envs, action.shape, action.dtype),
-            "policy/params": Variable(rows, num_envs, (self.head.num_params,), torch.float32),
+            self.out("action"): Variable(rows, num_envs, action.shape, action.dtype),
+            self.out("policy/params"): Variable(rows, num_envs, (self.head.num_params,), torch.float32),
         }
         if not self.head.raw_is_action:
-            variables["policy/raw"] = Variable(rows, num_envs, self.head.raw_shape, self.head.raw_dtype)
+            variables[self.out("policy/raw")] = Variable(rows, num_envs, self.head.raw_shape, self.head.raw_dtype)
         if self.is_recurrent:
             for name, branch in (("actor", self.actor), ("critic", self.critic)):
                 assert branch.memory is not None
                 size = branch.memory.state_size
-                variables[f"{name}/memory"] = Variable(rows + 1, num_envs, (size,), torch.float32)
+                variables[self.out(f"{name}/memory")] = Variable(rows + 1, num_envs, (size,), torch.float32)
         return variables
 
     def step(self, ws: Workspace, t: int, *, stochastic: bool = True, generator: torch.Generator | None = None) -> None:
@@ -176,28 +178,29 @@ class ActorCritic(Agent):
         output, actor_state = self.actor(self.inputs(obs, "actor"), actor_state)
         params = self.head(output)
         raw = self._choose(params, stochastic, generator)
-        ws.put("action", t, self.head.action(raw))
-        ws.put("policy/params", t, params)
+        ws.put(self.out("action"), t, self.head.action(raw))
+        ws.put(self.out("policy/params"), t, params)
         if not self.head.raw_is_action:
-            ws.put("policy/raw", t, raw)
+            ws.put(self.out("policy/raw"), t, raw)
         if actor_state is not None:
             _, critic_state = self.critic(self.inputs(obs, "critic"), self._state_before(ws, t, "critic", obs))
-            ws.put("actor/memory", t + 1, actor_state)
-            ws.put("critic/memory", t + 1, critic_state)
+            ws.put(self.out("actor/memory"), t + 1, actor_state)
+            ws.put(self.out("critic/memory"), t + 1, critic_state)
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
         """Forget what was remembered of the episodes that ended before row t."""
         if self.is_recurrent:
             keep = (~mask).unsqueeze(-1)
-            for name in ("actor/memory", "critic/memory"):
-                ws.put(name, t, ws.at(name, t) * keep)
+            for name in (self.out("actor/memory"), self.out("critic/memory")):
+                if name in ws:
+                    ws.put(name, t, ws.at(name, t) * keep)
 
     def _state_before(self, ws: Workspace, t: int, which: str, obs: Observation) -> Tensor | None:
         """The state that row t starts from: the one in the workspace, or an empty one at the very beginning."""
         memory = getattr(self, which).memory
         if memory is None:
             return None
-        name = f"{which}/memory"
+        name = self.out(f"{which}/memory")
         if name not in ws:
             first = next(iter(obs.values()))
             ws.put(name, t, memory.initial(len(first), first.device))
@@ -208,7 +211,7 @@ class ActorCritic(Agent):
         parts = []
         for name in self.groups[which]:
             norm = self._normaliser(name)
-            parts.append(obs[name].float() if norm is None else norm(obs[name]))
+            parts.append((obs[name] if norm is None else norm(obs[name])).float())
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def act(
@@ -221,27 +224,31 @@ class ActorCritic(Agent):
         return self.head.action(raw), state
 
     def _choose(self, params: Tensor, stochastic: bool, generator: torch.Generator | None) -> Tensor:
-        """A raw action: drawn from `generator` (None: torch's global one), or the distribution's mode."""
+        """A raw action: drawn from `generator` (None: the agent's own, see `seed`), or the distribution's mode."""
         if not stochastic:
             return self.head.mode(params)
-        return self.head.sample(params, generator or torch.default_generator)
+        return self.head.sample(params, generator or self.generator(params.device))
 
     def raw_actions(self, ws: Workspace) -> Tensor:
         """The actions in the distribution's own coordinates, [T, B, ...]."""
-        return ws["action"] if self.head.raw_is_action else ws["policy/raw"]
+        return ws[self.out("action" if self.head.raw_is_action else "policy/raw")]
 
-    def values(self, ws: Workspace) -> tuple[Tensor, Tensor]:
+    def critic_inputs(self, ws: Workspace) -> Tensor:
+        """What the critic reads in every row, the one after the last step included: [T + 1, B, D]."""
+        return self.inputs({name: ws[f"env/obs/{name}"] for name in self.groups["critic"]}, "critic")
+
+    def values(self, ws: Workspace, critic_inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The critic at every step and at the state that followed it, each [T, B] in the critic's own units.
 
         Where an episode ended by its time limit, the state that followed is the final observation.
         """
         steps = ws.T
         groups = self.groups["critic"]
-        obs = {name: ws[f"env/obs/{name}"] for name in groups}
-        state = ws["critic/memory"] if self.is_recurrent else None
+        inputs = self.critic_inputs(ws) if critic_inputs is None else critic_inputs
+        state = ws[self.out("critic/memory")] if self.is_recurrent else None
         # rows of a memory's step are independent, so time and batch flatten into one
         flat_state = None if state is None else state.flatten(0, 1)
-        output, after = self.critic(self.inputs(obs, "critic").flatten(0, 1), flat_state)
+        output, after = self.critic(inputs.flatten(0, 1), flat_state)
         value = output.squeeze(-1).unflatten(0, (steps + 1, -1))
         following = value[1:].clone()
         cut = ws["env/truncated"]
@@ -295,7 +302,7 @@ class ActorCritic(Agent):
                 norm.update(ws[f"env/obs/{name}"][: ws.T], valid)
 
     def _normaliser(self, group: str) -> RunningNorm | None:
-        name = group.replace(".", "_")  # a dot would nest modules
+        name = _module_name(group)
         norm = self.normalisers[name] if name in self.normalisers else None
         assert norm is None or isinstance(norm, RunningNorm)
         return norm
@@ -323,6 +330,11 @@ class InferencePolicy:
             self._state = None
         else:
             self._state = self._state * (~mask.bool()).unsqueeze(-1)
+
+
+def _module_name(group: str) -> str:
+    """A name for a group's module: no dots, no clash with other groups or with attributes of nn.ModuleDict."""
+    return "group:" + group.replace("%", "%25").replace(".", "%2E")
 
 
 def _inputs_of(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch, Coefficient, LossTerm, Now, Schedule, value_at
@@ -20,7 +20,7 @@ from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.rollout import Minibatches, check_minibatches
-from gaitway.functional.policy_losses import explained_variance, standardise
+from gaitway.functional.policy_losses import explained_variance, standardise, weighted_mean
 from gaitway.functional.returns import gae
 from gaitway.nn.normalise import ReturnScaler, ValueNorm
 
@@ -140,19 +140,20 @@ class PPO:
             self.engine.set_learning_rate(decayed(config.learning_rate, config.schedule, now.fraction))
         reward = self._reward(data)
         fields, columns = self._fields(data)
+        critic_inputs = self.policy.critic_inputs(data)
         last_epoch = config.epochs
         for epoch in range(config.epochs):
             if epoch == 0 or config.recompute_advantage:
-                self._estimate(data, reward, fields)
+                explained = self._estimate(data, reward, fields, critic_inputs)
             for batch in self.batches.epoch(fields, self.generator, columns):
                 self.engine.step(batch)
-            if config.target_kl is not None and self._mean_kl(data, fields) > config.target_kl:
+            if config.target_kl is not None and self._mean_kl(fields) > config.target_kl:
                 last_epoch = epoch + 1
                 break
         metrics = self.engine.read()
         metrics["learning_rate"] = self.engine.learning_rate.clone()
-        metrics["epochs"] = torch.tensor(float(last_epoch))
-        metrics["explained_variance"] = explained_variance(fields["value"], fields["return"])
+        metrics["epochs"] = torch.tensor(float(last_epoch), device=self.device)
+        metrics["explained_variance"] = explained
         std = self.policy.head.std(fields["params"])
         if std is not None:
             metrics["std"] = std.mean()
@@ -176,23 +177,28 @@ class PPO:
         fields = policy.learner_inputs(ws)
         fields |= {
             "raw": raw,
-            "params": ws["policy/params"],
-            "log_prob": policy.head.log_prob(ws["policy/params"], raw),
+            "params": ws[policy.out("policy/params")],
+            "log_prob": policy.head.log_prob(ws[policy.out("policy/params")], raw),
         }
-        fields |= {name: ws[name] for name in self.reads}
+        fields |= {name: ws[name][: ws.T] for name in self.reads}
         if "env/valid" in ws:
             fields["weight"] = ws["env/valid"].float()
         if not policy.is_recurrent:
             return fields, ()
         fields["starts"] = policy.starts(ws)
-        fields |= {f"memory/{which}": ws[f"{which}/memory"][0] for which in ("actor", "critic")}
+        fields |= {f"memory/{which}": ws[policy.out(f"{which}/memory")][0] for which in ("actor", "critic")}
         return fields, ("memory/actor", "memory/critic")
 
     @torch.no_grad()
-    def _estimate(self, ws: Workspace, reward: Tensor, fields: dict[str, Tensor]) -> None:
-        """Fill in `value`, `advantage` and `return` (all [T, B]); value and return are in the critic's units."""
+    def _estimate(
+        self, ws: Workspace, reward: Tensor, fields: dict[str, Tensor], critic_inputs: Tensor | None = None
+    ) -> Tensor:
+        """Fill in `value`, `advantage` and `return` (all [T, B]) and return the explained variance.
+
+        `value` is what the critic said and `return` what it should learn to say, both in its own units.
+        """
         config = self.config
-        value, following = self.policy.values(ws)
+        value, following = self.policy.values(ws, critic_inputs)
         if self.value_norm is not None:
             value_raw, following = self.value_norm.denormalise(value), self.value_norm.denormalise(following)
         else:
@@ -201,10 +207,13 @@ class PPO:
         target = advantage + value_raw
         if self.value_norm is not None:
             self.value_norm.update(target, ws["env/valid"] if "env/valid" in ws else None)
-            target, value = self.value_norm.normalise(target), self.value_norm.normalise(value_raw)
+            goal = self.value_norm.normalise(target)
+        else:
+            goal = target
         if config.normalise_advantage == "rollout":
             advantage = standardise(advantage, fields.get("weight"))
-        fields.update({"value": value, "advantage": advantage, "return": target})
+        fields.update({"value": value, "advantage": advantage, "return": goal})
+        return explained_variance(value_raw, target, fields.get("weight"))
 
     def _loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of the terms on one minibatch; runs the policy once."""
@@ -216,7 +225,7 @@ class PPO:
             "new/value": value,
             "new/log_prob": head.log_prob(params, batch["raw"]),
             "new/entropy": head.entropy(params),
-            "new/mean": head.action(head.mode(params)) if head.raw_is_action else head.mode(params),
+            "new/mean": head.action(head.mode(params)),
         }
         if self.config.normalise_advantage == "minibatch":
             batch["advantage"] = standardise(batch["advantage"], batch.get("weight"))
@@ -229,30 +238,33 @@ class PPO:
             statistics |= more
         statistics["loss/total"] = total.detach()
         with torch.no_grad():
-            divergence = head.kl(batch["params"], params)
-            weight = batch.get("weight")
-            statistics["kl"] = divergence.mean() if weight is None else (divergence * weight).sum() / weight.sum()
+            statistics["kl"] = weighted_mean(head.kl(batch["params"], params), batch.get("weight"))
         return total, statistics
 
     def _adapt_rate(self, statistics: dict[str, Tensor], rate: Tensor) -> None:
         rate.copy_(adapted_rate(rate, statistics["kl"], self.config.desired_kl, self.config.learning_rate_range))
 
     @torch.no_grad()
-    def _mean_kl(self, ws: Workspace, fields: dict[str, Tensor]) -> float:
+    def _mean_kl(self, fields: dict[str, Tensor]) -> float:
         policy = self.policy
         params, _ = policy.evaluate_sequence(fields) if policy.is_recurrent else policy.evaluate(fields)
-        return float(policy.head.kl(ws["policy/params"], params).mean())
+        return float(weighted_mean(policy.head.kl(fields["params"], params), fields.get("weight")))
+
+    def forget_running(self) -> None:
+        """Every environment begins a new episode: drop the returns that were under way."""
+        if self.reward_scale is not None:
+            self.reward_scale.running.zero_()
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
-            "policy": dict(self.policy.state_dict()),
+            "policy": _copies(self.policy),
             "engine": self.engine.state_dict(),
             "minibatch_stream": self.generator.get_state(),
         }
         if self.value_norm is not None:
-            state["value_norm"] = dict(self.value_norm.state_dict())
+            state["value_norm"] = _copies(self.value_norm)
         if self.reward_scale is not None:
-            state["reward_scale"] = dict(self.reward_scale.state_dict())
+            state["reward_scale"] = _copies(self.reward_scale)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -265,6 +277,11 @@ class PPO:
             self.reward_scale.load_state_dict(state["reward_scale"])
 
 
+def _copies(module: nn.Module) -> dict[str, Tensor]:
+    """The module's state as it is now, not as views that go on changing."""
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
 def standard_terms(config: PPOConfig, policy: ActorCritic) -> list[LossTerm]:
     """Surrogate, value, entropy and, if it has a weight, the action bound."""
     terms: list[LossTerm] = [
@@ -273,6 +290,8 @@ def standard_terms(config: PPOConfig, policy: ActorCritic) -> list[LossTerm]:
         Entropy(config.entropy_coef),
     ]
     if config.action_bound_coef:
+        if not policy.head.raw_is_action:
+            raise ValueError("this distribution never leaves the limits; set algorithm.action_bound_coef to 0")
         terms.append(ActionBound(policy.spec.action, config.action_bound_coef))
     return terms
 

@@ -19,6 +19,7 @@ from gaitway.cli.inspect_run import bench, check, evaluate, info, list_what, pla
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
 from gaitway.envs.vec_env import VecEnv
+from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.code_archive import archive_code
 from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.logger import Logger, setup_log
@@ -55,12 +56,14 @@ def train(options: argparse.Namespace) -> int:
 def resume(options: argparse.Namespace) -> int:
     folder = RunFolder.open(options.run)
     config = parse(read_config(folder.config))
-    until = _target(folder, config, options.limits)
+    checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
+    remove_leftovers(folder.checkpoints)
+    checkpoint = options.checkpoint if checkpoints.steps() else None
+    done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)
+    until = _target(done, options.limits)
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
         write_config(folder.config, to_config(config), {"total_steps": "gaitway resume"})
-    has_checkpoint = (folder.checkpoints / "last").exists()
-    checkpoint = options.checkpoint if has_checkpoint else None
     return _run(config, folder, build_env(config), options.quiet, checkpoint, until)
 
 
@@ -133,8 +136,8 @@ def _report(summary: dict[str, Any], path: Path) -> str:
     return "\n".join(lines)
 
 
-def _target(folder: RunFolder, config: TrainConfig, limits: list[str]) -> int | None:
-    """The step to train to, from `until=N` or `more=N`."""
+def _target(done: int, limits: list[str]) -> int | None:
+    """The step to train to, from `until=N` or `more=N` when `done` steps are behind."""
     if not limits:
         return None
     if len(limits) > 1:
@@ -146,9 +149,6 @@ def _target(folder: RunFolder, config: TrainConfig, limits: list[str]) -> int | 
         number = 0
     if name not in ("until", "more") or number < 1:
         raise ConfigError(
-            f"{limits[0]!r} is not understood; use until=2e6 (a total) or more=1e6 (beyond the last step)"
+            f"{limits[0]!r} is not understood; use until=2e6 (a total) or more=1e6 (beyond the checkpoint)"
         )
-    if name == "until":
-        return number
-    done = folder.checkpoints / "last"
-    return number + (int(done.resolve().name) if done.exists() else 0)
+    return number if name == "until" else done + number

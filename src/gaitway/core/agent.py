@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from gaitway.core.seeding import check_seed
@@ -230,27 +231,32 @@ class TemporalAgent(Around):
         n_steps: int | None = None,
         stop_variable: str | None = None,
         ended: Tensor | None = None,
+        reset: bool = False,
         **options: Any,
     ) -> int:
         """Run rows t, t+1, ... and return how many.
 
         Stops after `n_steps` rows, or after the row in which every element of `stop_variable` is true; that row is
         written. Before each row agents with memory are reset where an episode ended in the row before. `ended` `[B]`
-        says so for the first row, when the row before it belongs to an earlier rollout in the same workspace.
+        says so for the first row, when the row before it belongs to an earlier rollout in the same workspace. `reset`
+        starts anew at the first row: environments begin new episodes, memories are emptied.
         """
         if n_steps is None and stop_variable is None:
             raise ValueError("nothing would stop this run; pass n_steps, stop_variable or both")
         if n_steps is not None and n_steps < 0:
             raise ValueError(f"n_steps is {n_steps}; use 0 or more rows")
-        _check_declared(self.agent, tuple(options))
+        first = {**options, "reset": True} if reset else options
+        _check_declared(self.agent, tuple(first))
         agent, resets, count = self.agent, self.agent.resets, 0
+        if reset and len(ws):
+            ended = torch.ones(ws.B, dtype=torch.bool, device=ws[next(iter(ws))].device)
         while n_steps is None or count < n_steps:
             row = t + count
             if resets:
                 mask = ended if count == 0 and ended is not None else ended_before(ws, row)
                 if mask is not None:
                     agent.reset(ws, row, mask)
-            agent(ws, row, **options)
+            agent(ws, row, **(options if count else first))
             count += 1
             if stop_variable is not None and bool(ws.at(stop_variable, row).all()):
                 break
@@ -258,7 +264,7 @@ class TemporalAgent(Around):
 
     def declared_options(self) -> frozenset[str] | None:
         declared = self.agent.declared_options()
-        return None if declared is None else declared | {"n_steps", "stop_variable", "ended"}
+        return None if declared is None else declared | {"n_steps", "stop_variable", "ended", "reset"}
 
 
 def ended_before(ws: Workspace, t: int) -> Tensor | None:

@@ -84,6 +84,7 @@ def global_state() -> dict[str, object]:
     version, words, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else [],
         "numpy": [
             name,
             torch.from_numpy(np.asarray(keys, dtype=np.int64)),
@@ -98,6 +99,8 @@ def global_state() -> dict[str, object]:
 def set_global_state(state: Mapping[str, Any]) -> None:
     """Undo `global_state`."""
     torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
     name, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
     version, words, gauss = state["python"]

@@ -81,13 +81,16 @@ class Replay:
         """Append every column of `ws`, all its rows as one sample. Values are detached copies.
 
         `window` cuts a longer workspace into windows of that many steps, starting every `stride` steps; observations
-        keep their extra row.
+        keep their extra row. Samples that contain a row with `env/valid` false are left out.
         """
         values = {name: ws[name].detach() for name in ws}
         if window is None:
             samples = {name: value.transpose(0, 1) for name, value in values.items()}
         else:
             samples = _cut_windows(values, ws.T, window, stride)
+        if "env/valid" in samples:  # a row that only reset is no experience
+            whole = samples["env/valid"].all(1).nonzero().squeeze(-1)
+            samples = {name: value[whole] for name, value in samples.items()}
         self._append(samples, windows=True, extra_row=ws.extra_row)
 
     def add_transitions(self, fields: Mapping[str, Tensor]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -49,7 +50,12 @@ class EnvAgent:
         return env_variables(self.env.spec, self.env.num_envs, rows, self.groups, self.final_obs, self.metrics)
 
 
-class Observe(Agent):
+class _EnvPart(Agent):
+    def with_prefix(self, prefix: str) -> Self:
+        raise TypeError("environment agents write env/*, which everything else reads; use a second workspace instead")
+
+
+class Observe(_EnvPart):
     """Writes `env/obs/<group>` of row t. Resets only if the environment has never run or when asked."""
 
     def __init__(self, world: EnvAgent) -> None:
@@ -66,7 +72,7 @@ class Observe(Agent):
             put(ws, f"env/obs/{group}", t, world.current[group])
 
 
-class Advance(Agent):
+class Advance(_EnvPart):
     """Reads `action` of row t, steps the environment, writes what came of it and the observation of row t+1."""
 
     def __init__(self, world: EnvAgent) -> None:
@@ -87,13 +93,13 @@ class Advance(Agent):
         result = world.env.step(action)
         world.simulation_seconds += time.perf_counter() - started
         world.current = result.obs
-        put(ws, "env/reward", t, result.reward)
+        put(ws, "env/reward", t, result.reward.float())
         put(ws, "env/terminated", t, result.terminated)
         put(ws, "env/truncated", t, result.truncated)
         if result.valid is not None:
             put(ws, "env/valid", t, result.valid)
         for name in world.metrics:
-            put(ws, f"env/metric/{name}", t, result.metrics[name])
+            put(ws, f"env/metric/{name}", t, result.metrics[name].float())
         for group in world.groups:
             put(ws, f"env/obs/{group}", t + 1, result.obs[group])
             if world.final_obs:

@@ -255,4 +255,18 @@ def check_action(action: Tensor, spec: EnvSpec, num_envs: int) -> Tensor:
                 )
     elif action.dtype.is_floating_point:
         raise ValueError(f"the action is {action.dtype}; {spec.id} takes int64 choices")
+    else:
+        _check_choices(action, spec)
     return action
+
+
+def _check_choices(action: Tensor, spec: EnvSpec) -> None:
+    """Refuse a choice that does not exist."""
+    first = torch.tensor(spec.action.start or [0] * len(spec.action.choices), device=action.device)
+    choices = torch.tensor(spec.action.choices, device=action.device)
+    wrong = (action.reshape(len(action), -1) < first) | (action.reshape(len(action), -1) >= first + choices)
+    if bool(wrong.any()):
+        row, column = wrong.nonzero()[0].tolist()
+        low, high = int(first[column]), int(first[column] + choices[column]) - 1
+        value = int(action.reshape(len(action), -1)[row, column])
+        raise ValueError(f"the action of instance {row} is {value} in {spec.action.names[column]!r}; use {low}..{high}")

@@ -38,8 +38,8 @@ def standardise(advantage: Tensor, weight: Tensor | None = None, eps: float = 1e
         std, mean = torch.std_mean(advantage)
         return (advantage - mean) / (std + eps)
     count = weight.sum()
-    mean = (advantage * weight).sum() / count
-    variance = ((advantage - mean).square() * weight).sum() / (count - 1.0)
+    mean = (advantage * weight).sum() / count.clamp(min=1.0)
+    variance = ((advantage - mean).square() * weight).sum() / (count - 1.0).clamp(min=1.0)
     return (advantage - mean) / (variance.sqrt() + eps)
 
 
@@ -50,9 +50,13 @@ def weighted_mean(x: Tensor, weight: Tensor | None) -> Tensor:
     return (x * weight).sum() / weight.sum().clamp(min=1.0)
 
 
-def explained_variance(prediction: Tensor, target: Tensor) -> Tensor:
+def explained_variance(prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 no better than a constant."""
-    return 1.0 - (target - prediction).var() / target.var().clamp(min=1e-8)
+
+    def variance(x: Tensor) -> Tensor:
+        return weighted_mean((x - weighted_mean(x, weight)).square(), weight)
+
+    return 1.0 - variance(target - prediction) / variance(target).clamp(min=1e-8)
 
 
 def _same_shape(**tensors: Tensor) -> None:

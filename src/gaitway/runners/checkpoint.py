@@ -68,16 +68,21 @@ class Checkpoints:
         except (OSError, StateFileError) as error:
             log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
             return False
-        self._tidy(best_steps)
+        self._tidy(steps, best_steps)
         return True
 
-    def load(self, which: str = "last") -> tuple[dict[str, Any], int]:
-        """The state and its environment steps; `which` is last, best or a number of steps."""
+    def steps_of(self, which: str) -> int:
+        """The environment steps of `last`, `best` or a number of steps; an error that names what there is."""
         folder = self.folder / which
         if not folder.exists():
             known = [name for name in ("last", "best") if (self.folder / name).exists()]
             have = f"; it has {known + [str(step) for step in self.steps()]}" if self.steps() else ""
             raise StateFileError(f"{self.folder.parent} has no checkpoint {which!r}{have}")
+        return int(folder.resolve().name)
+
+    def load(self, which: str = "last") -> tuple[dict[str, Any], int]:
+        """The state and its environment steps; `which` is last, best or a number of steps."""
+        folder = self.folder / str(self.steps_of(which))
         state, meta = load_state(folder, kind=KIND)
         if meta.get("run_id") != self.run_id:
             raise StateFileError(
@@ -86,10 +91,16 @@ class Checkpoints:
             )
         return state, int(meta["steps"])
 
-    def _tidy(self, best_steps: int | None) -> None:
+    def _tidy(self, now: int, best_steps: int | None) -> None:
+        """Remove what is not kept, and what a run that went back to an older checkpoint has left in its future."""
+        steps = []
+        for step in self.steps():
+            if step > now:
+                shutil.rmtree(self.folder / str(step), ignore_errors=True)
+            else:
+                steps.append(step)
         if self.config.keep_all:
             return
-        steps = self.steps()
         keep = set(steps[-self.config.keep :]) | {best_steps}
         if self.config.every:
             stretches: dict[int, int] = {}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from gaitway.core.workspace import Workspace
+from gaitway.functional.policy_losses import weighted_mean
 from gaitway.runners.evaluate import EVENTS
 
 
@@ -43,6 +44,11 @@ class EpisodeStatistics:
         self.running_return -= base_return
         self.running_length -= base_length
 
+    def forget_running(self) -> None:
+        """Every instance begins a new episode: drop what was counted of the unfinished ones."""
+        self.running_return[:] = 0.0
+        self.running_length[:] = 0
+
     def metrics(self, ws: Workspace) -> dict[str, float]:
         """`train/*` of the finished episodes and `env/*`, means over this rollout (events: per finished episode)."""
         found: dict[str, float] = {"train/episodes": float(self.finished)}
@@ -50,6 +56,7 @@ class EpisodeStatistics:
             found["train/return"] = float(np.mean(self.returns))
             found["train/length"] = float(np.mean(self.lengths))
         done = ws["env/done"]
+        weight = ws["env/valid"].float() if "env/valid" in ws else None
         ends = float(done.sum())
         for variable in ws.keys():
             if not variable.startswith("env/metric/"):
@@ -60,7 +67,7 @@ class EpisodeStatistics:
                 if ends:
                     found[f"env/{name}"] = float((value * done).sum()) / ends
             else:
-                found[f"env/{name}"] = float(value.mean())
+                found[f"env/{name}"] = float(weighted_mean(value, weight))
         return found
 
     def state_dict(self) -> dict[str, Any]:

@@ -80,7 +80,11 @@ def _run_batch(env: VecEnv, act: Policy, seeds: list[int], max_steps: int) -> di
     act.reset()
     running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     totals = {name: torch.zeros(env.num_envs, dtype=torch.float64, device=env.device) for name in ("return", "length")}
-    metrics = {name: torch.zeros_like(totals["return"]) for name in env.spec.metrics}
+    unknown = float("nan")  # a total that no end has told
+    metrics = {
+        name: torch.full_like(totals["return"], unknown if name.endswith("_episode") else 0.0)
+        for name in env.spec.metrics
+    }
     for _ in range(max_steps):
         step = env.step(act(obs))
         counted = running if step.valid is None else running & step.valid

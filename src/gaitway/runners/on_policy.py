@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -99,6 +100,7 @@ class OnPolicyRunner:
         self.world = EnvAgent(env, self._groups_read(), final_obs=True)
         self.cast = TemporalAgent(Agents(self.world.observe, self.policy, self.world.advance))
         self.rollout = self._allocate()
+        self._check_reads()
         self.wiring = check_wiring([self.world.observe, self.policy, self.world.advance], self.rollout)
         self.policy_stream = stream(config.seed, "policy", env.device)
         self.episodes = EpisodeStatistics(env.num_envs)
@@ -114,6 +116,8 @@ class OnPolicyRunner:
         self.stopped_by: str | None = None
         self._ended: Tensor | None = None
         self._begun = False
+        self._planned = config.total_steps
+        self._started = time.perf_counter()
         self._saved_at: int | None = None
         self._evaluation_env: VecEnv | None = None
         self._clock = {"simulate": 0.0, "infer": 0.0, "learn": 0.0, "log": 0.0}
@@ -122,7 +126,8 @@ class OnPolicyRunner:
         """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
         target = self.config.total_steps if steps is None else self.env_steps + steps
         self.stopped_by = None
-        started, before = time.perf_counter(), self.seconds
+        self._planned = max(self.config.total_steps, target)
+        self._started = time.perf_counter() - self.seconds
         with contextlib.ExitStack() as stack:
             signals = stack.enter_context(GracefulStop())
             if self.progress is not None:
@@ -131,7 +136,6 @@ class OnPolicyRunner:
                 self._begin()
             while self.env_steps < target and self.stopped_by is None:
                 self._iterate(target)
-                self.seconds = before + time.perf_counter() - started
                 if signals.requested is not None:
                     self.stopped_by = signals.requested
             self._save()
@@ -201,16 +205,21 @@ class OnPolicyRunner:
         self.algorithm.load_state_dict(state["algorithm"])
         for source in self.reward_sources:
             source.load_state_dict(state["sources"][source.name])
+        device = self.env.device
         self.world.restore(self.env.load_state_dict(state["env"]))
         for name, value in state["carried"].items():
-            self.rollout.put(name, self.rollout.T, value)
-        self._ended = state["ended"]
+            self.rollout.put(name, self.rollout.T, value.to(device))
+        self._ended = None if state["ended"] is None else state["ended"].to(device)
         self.policy_stream.set_state(state["policy_stream"])
         set_global_state(state["global_streams"])
         self.episodes.load_state_dict(state["episodes"])
         self.best, self.last = dict(state["best"]), dict(state["last"])
         self.evaluations_since_best = state["evaluations_since_best"]
         self.logger.truncate(state["logger"])
+        if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
+            self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=device)
+            self.episodes.forget_running()
+            self.algorithm.forget_running()
 
     def close(self) -> None:
         """Close the evaluation environment and the logger; the training environment belongs to the caller."""
@@ -230,7 +239,7 @@ class OnPolicyRunner:
 
     def _iterate(self, target: int) -> None:
         first_step = self.env_steps
-        now = Now(self.iteration, self.env_steps, min(self.env_steps / self.config.total_steps, 1.0))
+        now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
         try:
             try:
                 self._collect()
@@ -254,6 +263,7 @@ class OnPolicyRunner:
                 write_failure(path, error, self.rollout, self.folder.checkpoints / "last")
             raise
         self.episodes.add(self.rollout)
+        self.seconds = time.perf_counter() - self._started
         self._log(numbers)
         self._clock["log"] += time.perf_counter() - started
         if crossed(first_step, self.env_steps, self.config.evaluation.interval) or self.env_steps >= target:
@@ -262,6 +272,7 @@ class OnPolicyRunner:
             self._save()
         if crossed(first_step, self.env_steps, self.config.video.interval):
             self._record_video()
+        self.seconds = time.perf_counter() - self._started
 
     @torch.inference_mode()
     def _collect(self) -> None:
@@ -314,7 +325,7 @@ class OnPolicyRunner:
             raise ValueError(f"evaluation.metric is {config.metric!r}; the evaluation has {sorted(result)}")
         self.last = result | {"steps": self.env_steps}
         self.logger.log(self.env_steps, {f"eval/{name}": value for name, value in result.items()}, {})
-        if not self.best or result[config.metric] > self.best[config.metric]:
+        if not self.best or not result[config.metric] <= self.best[config.metric]:  # so that NaN never stays the best
             self.best = dict(self.last)
             self.evaluations_since_best = 0
         else:
@@ -357,14 +368,24 @@ class OnPolicyRunner:
         groups = [name.removeprefix("env/obs/") for name in names if name.startswith("env/obs/")]
         return tuple(dict.fromkeys(groups))
 
+    def _check_reads(self) -> None:
+        """What terms and reward sources read must be in the rollout, or be written by a reward source."""
+        known = [*self.rollout, *(f"reward/{source.name}" for source in self.reward_sources), "reward/total"]
+        for name in [*self.algorithm.reads, *(name for source in self.reward_sources for name in source.reads)]:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                raise ValueError(
+                    f"a term or reward source reads {name!r}, which nobody writes; nearest: {close or known}"
+                )
+
     def _allocate(self) -> Workspace:
         rows = self.algorithm.config.rollout_steps
         variables: dict[str, Variable] = self.world.variables(rows) | self.policy.variables(self.env.num_envs, rows)
-        return Workspace.dense(variables, self.env.device, extra_row=MEMORIES)
+        return Workspace.dense(variables, self.env.device, extra_row=tuple(map(self.policy.out, MEMORIES)))
 
     def _carried(self) -> list[str]:
         """Variables whose last row opens the next rollout, apart from observations (the environment repeats those)."""
-        return [name for name in MEMORIES if name in self.rollout]
+        return [name for name in map(self.policy.out, MEMORIES) if name in self.rollout]
 
     def _shares(self) -> dict[str, float]:
         total = sum(self._clock.values()) or 1.0
@@ -380,5 +401,6 @@ def to_numbers(metrics: dict[str, Tensor]) -> dict[str, float]:
     """All metrics as Python floats, with one transfer from the device."""
     if not metrics:
         return {}
-    values = torch.stack([value.detach().float().reshape(()).cpu() for value in metrics.values()])
+    device = next(iter(metrics.values())).device
+    values = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in metrics.values()])
     return dict(zip(metrics, values.tolist(), strict=True))
