@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from gaitway.envs.registry import list_envs, make_env
     from gaitway.envs.vec_env import EnvSpec, Step, VecEnv
     from gaitway.runners.evaluate import evaluate
-    from gaitway.runners.on_policy import OnPolicyRunner, RunnerConfig
+    from gaitway.runners.on_policy import OnPolicyRunner
     from gaitway.runners.run_folder import RunFolder
+    from gaitway.runners.runner_config import RunnerConfig
 
 _HOMES = {
     "ActorCritic": "agents.actor_critic",
@@ -37,7 +38,7 @@ _HOMES = {
     "PPO": "algorithms.ppo",
     "PPOConfig": "algorithms.ppo",
     "RunFolder": "runners.run_folder",
-    "RunnerConfig": "runners.on_policy",
+    "RunnerConfig": "runners.runner_config",
     "Step": "envs.vec_env",
     "TemporalAgent": "core.agent",
     "VecEnv": "envs.vec_env",

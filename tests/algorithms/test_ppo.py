@@ -15,7 +15,8 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec
 from gaitway.envs.wrappers import Wrapper
-from gaitway.runners.on_policy import OnPolicyRunner, RunnerConfig
+from gaitway.runners.on_policy import OnPolicyRunner
+from gaitway.runners.runner_config import RunnerConfig
 
 
 def make_runner(env, agent=None, ppo=None, terms=None, seed=0):

@@ -215,3 +215,62 @@ def test_going_back_to_an_older_checkpoint_and_on_from_there(run, tmp_path, caps
     assert steps == sorted(steps)
     assert main(["resume", str(copy), "--checkpoint", "123", "--quiet"]) == 1
     assert "no checkpoint '123'; it has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("evaluation.env={options: {foo: 1}}", "'foo'"),
+        ("evaluation.env.num_env=3", "unknown key 'num_env'"),
+        ("evaluation.metric=sped", "evaluation.metric is 'sped'"),
+        ("evaluation.env.id=HalfCheetah-v5", "changes observations or actions"),
+        ("torch_threads=-1", "torch_threads is -1"),
+        ("total_steps=-5", "total_steps is -5"),
+        ("algorithm=sac", "ppo"),
+        ("algorithm.max_grad_norm=0", "max_grad_norm is 0"),
+        ("stop.patience=-1", "patience is -1"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_written(argument, sentence, tmp_path, capsys):
+    path = tmp_path / "run"
+    small = ["env.id=Hopper-v5", "env.num_envs=4", "total_steps=64", "algorithm.rollout_steps=16"]
+    assert main(["train", *small, f"run_dir={path}", argument]) == 1
+    assert sentence in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_naming_the_algorithm_keeps_the_preset(capsys):
+    assert main(["train", "experiment=ppo_halfcheetah", "algorithm=ppo", "algorithm.epochs=3", "--show-config"]) == 0
+    shown = capsys.readouterr().out
+    assert "minibatches: 16" in shown
+    assert "epochs: 3" in shown
+
+
+def test_a_lost_link_is_named_and_nothing_starts_over(run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, symlinks=True)
+    (copy / "checkpoints" / "last").unlink()
+    assert main(["resume", str(copy), "--quiet"]) == 1
+    assert "no checkpoint 'last'; it has" in capsys.readouterr().err
+
+
+def test_a_finished_run_has_nothing_to_do(run, capsys):
+    assert main(["resume", str(run)]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_resuming_beyond_the_plan_keeps_where_values_came_from(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, symlinks=True)
+    assert main(["resume", str(copy), "until=640", "--quiet"]) == 0
+    text = (copy / "config.yaml").read_text()
+    assert "total_steps: 640  # gaitway resume" in text
+    assert "num_envs: 8  # command line" in text
+
+
+def test_gymnasium_environments_can_be_filmed(tmp_path, capsys):
+    small = ["env.num_envs=4", "algorithm.minibatches=2", "total_steps=256", "evaluation.episodes=2"]
+    path = tmp_path / "run"
+    assert main(["train", "experiment=ppo_cartpole", *small, f"run_dir={path}", "--quiet"]) == 0
+    assert main(["play", str(path), "--length", "5"]) == 0
+    assert (path / "videos" / "play.mp4").stat().st_size > 500

@@ -55,3 +55,14 @@ def test_the_environment_given_is_left_open():
     check_env(env, steps=LIMIT + 2)
     env.reset(1)
     assert env.step(torch.zeros(2, 1)).reward.shape == (2,)
+
+
+def test_an_id_is_checked_like_a_factory():
+    report = check_env("toy/cue", steps=60)
+    assert report.ok, report
+    assert report.id == "toy/cue"
+    assert not any("pass a factory" in sentence for sentence in report.skipped)
+    with pytest.raises(ValueError, match="did you mean toy/cue"):
+        check_env("toy/que")
+    with pytest.raises(TypeError, match="cannot check 3; pass an id, an environment or a factory"):
+        check_env(3)

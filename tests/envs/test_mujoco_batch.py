@@ -392,3 +392,13 @@ def test_picture_shows_the_instance_asked_for() -> None:
     with pytest.raises(IndexError, match="instance 2"):
         env.render(2)
     env.close()
+
+
+def test_a_state_with_holes_names_them() -> None:
+    env = make("HalfCheetah-v5", 2)
+    with pytest.raises(ValueError, match=r"lacks \['task', 'physics', 'elapsed', 'entropy', 'episode', 'layout'"):
+        env.load_state_dict({})
+    state = env.state_dict()
+    del state["memory"]
+    with pytest.raises(ValueError, match=r"lacks \['memory'\]; .* loads what its state_dict\(\) returned"):
+        env.load_state_dict(state)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import gymnasium
 import pytest
 import torch
 
@@ -68,7 +71,7 @@ def test_a_class_of_the_users():
     assert env.step(torch.zeros(2, dtype=torch.int64)).reward.dtype == torch.float64
     with pytest.raises(ValueError, match="has no 'Missing'"):
         make_env(f"{__name__}:Missing")
-    with pytest.raises(ValueError, match=r"package\.module:Name"):
+    with pytest.raises(ValueError, match="there is no module 'no_such_package'"):
         make_env("no_such_package.module:Name")
 
 
@@ -93,6 +96,19 @@ def test_wrong_names_get_the_nearest_ones():
         make_env("xyzzy")
 
 
+def test_native_tasks_are_suggested_before_gymnasiums():
+    with pytest.raises(ValueError, match="did you mean HalfCheetah-v5 or"):
+        make_env("HalfCheeta-v5")
+
+
+@pytest.mark.parametrize("wrong", ["HalfCheetah-v3", "Ant-v2", "GymV21Environment-v0", "GymV26Environments-v0"])
+def test_ids_that_gymnasium_cannot_make_are_not_suggested(wrong):
+    with pytest.raises(ValueError, match="no environment") as error:
+        make_env(wrong)
+    suggestion = str(error.value).partition("; ")[2]
+    assert not any(word in suggestion for word in ("-v2", "-v3", "GymV2"))
+
+
 @pytest.mark.parametrize("number", [0, -1, 2.5, True])
 def test_batch_sizes_are_checked(number):
     with pytest.raises(ValueError, match="positive integer"):
@@ -102,6 +118,27 @@ def test_batch_sizes_are_checked(number):
 def test_types_are_checked():
     with pytest.raises(ValueError, match="'int32'"):
         make_env("toy/cue", dtype="int32")
+    for id in (None, 3, ["toy/cue"]):
+        with pytest.raises(TypeError, match="use a string such as 'walker/run'"):
+            make_env(id)
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", None, True, -1])
+def test_seeds_are_checked(seed):
+    with pytest.raises(ValueError, match="use a non-negative integer"):
+        make_env("toy/cue", seed=seed)
+    assert make_env("toy/cue", num_envs=2, seed=range(2)).num_envs == 2
+
+
+def test_devices_are_checked(monkeypatch):
+    with pytest.raises(ValueError, match="device is 'gpu'; use 'cpu', 'cuda' or 'cuda:0'"):
+        make_env("toy/cue", device="gpu")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match="device is 'cuda', but torch sees 0 CUDA GPUs here; use 'cpu'"):
+        make_env("toy/cue", device="cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="'cuda:1', but torch sees 1 "):
+        make_env("toy/cue", device="cuda:1")
 
 
 def test_the_list_names_and_describes_what_can_be_made():
@@ -111,6 +148,25 @@ def test_the_list_names_and_describes_what_can_be_made():
     assert infos["gymnasium:CartPole-v1"].kind == "gymnasium"
     assert all(info.description for info in infos.values())
     assert set(NATIVE_TASKS) <= set(infos)
+    assert "gymnasium:HalfCheetah-v4" in infos
+    left_out = {"HalfCheetah-v2", "HalfCheetah-v3", "Reacher-v2", "GymV21Environment-v0", "GymV26Environment-v0"}
+    assert not {f"gymnasium:{name}" for name in left_out} & set(infos)
+
+
+def test_descriptions_are_plain_sentences():
+    gymnasium.register("GaitwayLambda-v0", entry_point=lambda: gymnasium.make("CartPole-v1"))
+    gymnasium.register("GaitwayPartial-v0", entry_point=functools.partial(gymnasium.make, "CartPole-v1"))
+    try:
+        infos = {info.id: info.description for info in list_envs()}
+    finally:
+        del gymnasium.registry["GaitwayLambda-v0"], gymnasium.registry["GaitwayPartial-v0"]
+    assert "gymnasium:GaitwayLambda-v0" in infos
+    assert "gymnasium:GaitwayPartial-v0" in infos
+    assert not any(sign in text for text in infos.values() for sign in ("<", " at 0x", "\n"))
+    assert infos["gymnasium:CartPole-v1"].startswith("CartPoleEnv of gymnasium.envs.classic_control")
+    native = {name: infos[name] for name in NATIVE_TASKS}
+    assert len(set(native.values())) == len(native)
+    assert not any(name in text for name, text in native.items())
 
 
 def test_choices_that_do_not_exist_are_refused():

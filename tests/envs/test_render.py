@@ -187,3 +187,8 @@ painter = MujocoPainter(model)
 print(painter.draw(data, 32, 32).any())
 """
     assert run_python(code) == "True"
+
+
+def test_a_backend_that_nobody_knows_is_not_kept(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "banana")
+    assert prepare_gl() != "banana"

@@ -151,3 +151,25 @@ def test_wrapper_names():
         make_wrapper(cartpole(), {"name": "scale_rewards", "scale": 2})
     with pytest.raises(ValueError, match="has no name"):
         make_wrapper(cartpole(), {"scale": 2})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": f"{__name__}:Nope"}, f"the module '{__name__}' has no 'Nope'"),
+        ({"name": f"{__name__}:Dubled"}, "did you mean 'Doubled'"),
+        ({"name": "no_such_package:Nope"}, "there is no module 'no_such_package'"),
+        ({"name": f"{__name__}:__name__"}, "name a class or a function"),
+        (
+            {"name": "history", "lenth": 3},
+            r"no option 'lenth' \(did you mean 'length'\?\); it has \['group', 'length'\]",
+        ),
+        ({"name": f"{__name__}:Doubled", "factr": 3}, "did you mean 'factor'"),
+        ({"name": "scale_reward"}, r"needs \['scale'\]"),
+        ({"name": "xyzzy"}, r"no wrapper 'xyzzy'; use one of \['history', .*\] or package\.module:Class$"),
+        ("history", "the wrapper 'history' has no name"),
+    ],
+)
+def test_mistakes_in_a_configuration_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        make_wrapper(cartpole(), options)

@@ -13,8 +13,9 @@ from gaitway.envs.registry import make_env
 from gaitway.envs.wrappers import Wrapper
 from gaitway.runners.checkpoint import CheckpointConfig
 from gaitway.runners.finite import NotFiniteError, check_update
-from gaitway.runners.on_policy import OnPolicyRunner, RunnerConfig
+from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner_config import RunnerConfig
 
 
 class Poisoned(Wrapper):

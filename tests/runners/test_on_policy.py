@@ -14,8 +14,9 @@ from gaitway.envs.registry import make_env
 from gaitway.runners.checkpoint import CheckpointConfig
 from gaitway.runners.evaluate import EvaluationConfig
 from gaitway.runners.logger import Logger
-from gaitway.runners.on_policy import OnPolicyRunner, RunnerConfig, StopConfig, crossed, to_numbers
+from gaitway.runners.on_policy import OnPolicyRunner, crossed, to_numbers
 from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner_config import RunnerConfig, StopConfig
 
 BASE = RunnerConfig(total_steps=1024, evaluation=EvaluationConfig(interval=256, episodes=2, max_steps=20))
 

@@ -27,7 +27,7 @@ from gaitway.nn.normalise import ReturnScaler, ValueNorm
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """PPO's numbers."""
+    """Proximal policy optimisation: on-policy, clipped, from one rollout at a time."""
 
     name: Literal["ppo"] = "ppo"
     rollout_steps: int = 32
@@ -77,6 +77,8 @@ class PPOConfig:
         for key in ("gamma", "lam"):
             if not 0.0 <= getattr(self, key) <= 1.0:
                 raise ValueError(f"{key} is {getattr(self, key)}; use a number from 0 to 1")
+        if self.max_grad_norm <= 0:
+            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; use a positive number such as 0.5")
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate is {self.learning_rate}; use a positive number such as 3e-4")
         if self.scale_reward and self.normalise_value:

@@ -17,9 +17,10 @@ from gaitway.envs.mujoco_batch import choose_num_threads
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.logger import Logger
-from gaitway.runners.on_policy import OnPolicyRunner, RunnerConfig
+from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner_config import RunnerConfig
 
 ALGORITHMS: dict[str, type] = {"ppo": PPOConfig}
 """Algorithm name -> the dataclass that holds its numbers."""
@@ -67,10 +68,18 @@ class TrainConfig(RunnerConfig):
     algorithm: PPOConfig = field(default_factory=PPOConfig)
     agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.torch_threads is not None and self.torch_threads < 1:
+            raise ValueError(f"torch_threads is {self.torch_threads}; use a positive number, or null for 1")
+        if self.run_dir is not None and not self.run_dir.strip():
+            raise ValueError("run_dir is empty; name a folder, or leave it out for a fresh one under runs/")
+
 
 def parse(data: Mapping[str, Any]) -> TrainConfig:
     """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
-    name = (data.get("algorithm") or {}).get("name", "ppo")
+    section = data.get("algorithm") or {}
+    name = section.get("name", "ppo") if isinstance(section, Mapping) else section
     if name not in ALGORITHMS:
         raise ConfigError(f"algorithm.name is {name!r}; known algorithms are {sorted(ALGORITHMS)}")
     config = from_config(TrainConfig, data)
@@ -105,6 +114,19 @@ def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None 
         wrappers=env.wrappers,
         **env.options,
     )
+
+
+def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
+    """Refuse an evaluation that could not be made, before training rather than in the midst of it."""
+    with build_env(config, "evaluation", 1) as twin:
+        if twin.spec.groups != env.spec.groups or twin.spec.action != env.spec.action:
+            raise ConfigError(
+                "evaluation.env changes observations or actions; a policy needs those it was trained with"
+            )
+        known = ["return", "length", "return_std", *twin.spec.metrics]
+        known += ["stochastic_return"] if config.evaluation.stochastic else []
+    if config.evaluation.metric not in known:
+        raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")
 
 
 def build_algorithm(config: TrainConfig, env: VecEnv) -> PPO:
@@ -148,7 +170,7 @@ def default_run_dir(config: TrainConfig, experiment: str | None) -> str:
 
 
 def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:
-    known = {f.name for f in fields(EnvConfig)}
+    known = {f.name for f in fields(EnvConfig)} - {"num_envs"}  # the evaluation decides how many it needs
     unknown = set(changes) - known
     if unknown:
         raise ConfigError(f"evaluation.env has the unknown key {sorted(unknown)[0]!r}; known are {sorted(known)}")

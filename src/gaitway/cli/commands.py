@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
+import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
+from gymnasium.error import Error as GymnasiumError
 
 from gaitway.analysis.plots import plot_run
-from gaitway.cli.build import TrainConfig, build_algorithm, build_env, build_runner, default_run_dir, effective, parse
+from gaitway.cli.build import (
+    ALGORITHMS,
+    TrainConfig,
+    build_algorithm,
+    build_env,
+    build_runner,
+    check_evaluation,
+    default_run_dir,
+    effective,
+    parse,
+)
 from gaitway.cli.compose import compose, read_config, write_config
-from gaitway.cli.inspect_run import bench, check, evaluate, info, list_what, play, plot
+from gaitway.cli.config_file import change_value
+from gaitway.cli.inspect_run import bench, check, console, evaluate, info, list_what, play, plot
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
 from gaitway.envs.vec_env import VecEnv
@@ -30,15 +43,15 @@ from gaitway.runners.signals import EXIT_INTERRUPT, EXIT_REQUEUE
 
 __all__ = ["USER_ERRORS", "bench", "check", "evaluate", "info", "list_what", "play", "plot", "resume", "train"]
 
-USER_ERRORS = (ValueError, KeyError, TypeError, OSError, ImportError, StateFileError, NotFiniteError)
+USER_ERRORS = (ValueError, KeyError, TypeError, OSError, ImportError, StateFileError, NotFiniteError, GymnasiumError)
 """Errors that are answered with their sentence; a traceback goes to run.log."""
 
 log = logging.getLogger("gaitway")
-console = Console(highlight=False)
 
 
 def train(options: argparse.Namespace) -> int:
-    composed = compose(options.overrides, to_config(TrainConfig()), parse)
+    choices = {"algorithm": {name: to_config(cls()) for name, cls in ALGORITHMS.items()}}
+    composed = compose(options.overrides, to_config(TrainConfig()), parse, choices=choices)
     config = effective(parse(composed.config))
     if config.run_dir is None:
         config = replace(config, run_dir=default_run_dir(config, composed.experiment))
@@ -46,11 +59,17 @@ def train(options: argparse.Namespace) -> int:
         print(yaml.safe_dump(to_config(config), sort_keys=False), end="")
         return 0
     assert config.run_dir is not None
-    env = build_env(config)
-    build_algorithm(config, env)  # before the folder is made, so that a mistake leaves nothing behind
+    env = build_env(config)  # all this before the folder is made, so that a mistake leaves nothing behind
+    build_algorithm(config, env)
+    check_evaluation(config, env)
     folder = RunFolder.create(config.run_dir)
     write_config(folder.config, to_config(config), composed.sources)
-    return _run(config, folder, env, options.quiet, checkpoint=None, until=None)
+    try:
+        return _run(config, folder, env, options.quiet, checkpoint=None, until=None)
+    except USER_ERRORS:
+        if not (folder.checkpoints / "last").exists():  # it never began
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -58,12 +77,14 @@ def resume(options: argparse.Namespace) -> int:
     config = parse(read_config(folder.config))
     checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
     remove_leftovers(folder.checkpoints)
-    checkpoint = options.checkpoint if checkpoints.steps() else None
+    checkpoint = options.checkpoint if checkpoints.steps() or options.checkpoint != "last" else None
     done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)
     until = _target(done, options.limits)
+    if checkpoint is not None and done >= (until or config.total_steps):
+        print(f"nothing to do: {folder.path} is at step {done}; train on with `gaitway resume {folder.path} more=1e6`")
+        return 0
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
-        write_config(folder.config, to_config(config), {"total_steps": "gaitway resume"})
     return _run(config, folder, build_env(config), options.quiet, checkpoint, until)
 
 
@@ -84,14 +105,22 @@ def _run_alone(
     try:
         runner = build_runner(config, folder, env, progress=progress, logger=logger)
         if checkpoint is None:
+            log.info("training %s in %s, seed %d, from step 0", config.env.id, folder.path, config.seed)
+            logger.truncate(0)
             folder.write_contract(runner.env.spec.to_dict())
             archive_code(folder, config.repositories)
         else:
             steps = runner.resume(checkpoint)
             log.info("going on from step %d of %s", steps, folder.path)
+        change_value(folder.config, "total_steps", config.total_steps, "gaitway resume")
         runner.learn(None if until is None else max(until - runner.env_steps, 0))
+        log.info("stopped at step %d by %s", runner.env_steps, runner.stopped_by or "the plan")
         return _finish(runner, folder)
-    except (KeyboardInterrupt, *USER_ERRORS):
+    except KeyboardInterrupt:
+        log.info("interrupted")
+        print(f"gaitway: interrupted; `gaitway resume {folder.path}` goes on from the last checkpoint", file=sys.stderr)
+        return EXIT_INTERRUPT
+    except Exception:
         log.debug("%s", traceback.format_exc())
         raise
     finally:
@@ -104,7 +133,7 @@ def _finish(runner: OnPolicyRunner, folder: RunFolder) -> int:
         plot_run(folder.path)
     except (OSError, ValueError) as error:
         log.warning("no plots: %s", error)
-    console.print(_report(runner.summary(), folder.path))
+    console.print(_report(runner.summary(), folder.path), soft_wrap=True)
     if not runner.is_saved:
         raise StateFileError(
             f"step {runner.env_steps} could not be saved in {folder.path}, only what `gaitway info` shows is there; "
@@ -125,13 +154,14 @@ def _report(summary: dict[str, Any], path: Path) -> str:
             lines.append(f"{which:>5} (step {summary[which]['steps']:,}): {values}")
     if summary["stopped_by"]:
         lines.append(f"stopped by {summary['stopped_by']}")
+    unfinished = str(summary["stopped_by"]).startswith("SIG")
     lines += [
         "",
         "next:",
         f"  gaitway eval {path} --episodes 20",
         f"  gaitway play {path}",
         f"  gaitway plot {path}",
-        f"  gaitway resume {path} more=1e6",
+        f"  gaitway resume {path}" + ("" if unfinished else " more=1e6"),
     ]
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,15 @@ DEFAULT = "default"
 def write_config(path: str | Path, config_dict: Mapping[str, Any], sources: Mapping[str, str]) -> None:
     """The effective configuration as YAML; a value that is not a default says where it comes from."""
     atomic_write_text(path, "".join(f"{line}\n" for line in _lines(config_dict, sources, "", 0)))
+
+
+def change_value(path: str | Path, key: str, value: int, source: str) -> None:
+    """Change one number at the top level of a written config; everything else, comments included, stays as it is."""
+    text = Path(path).read_text()
+    pattern = re.compile(rf"^{re.escape(key)}: *(\S+).*$", re.MULTILINE)
+    found = pattern.search(text)
+    if found is not None and found[1] != str(value):
+        atomic_write_text(path, pattern.sub(f"{key}: {value}  # {source}", text, count=1))
 
 
 def _lines(data: Mapping[str, Any], sources: Mapping[str, str], path: str, indent: int) -> Iterator[str]:

@@ -33,7 +33,7 @@ from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.video import record_episode
 
 log = logging.getLogger("gaitway")
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def evaluate(options: argparse.Namespace) -> int:

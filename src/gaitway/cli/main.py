@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 
 from gaitway.version import __version__
-
-log = logging.getLogger("gaitway")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,14 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except KeyboardInterrupt:
-        print("gaitway: interrupted; `gaitway resume RUN_DIR` goes on from the last checkpoint", file=sys.stderr)
+        print("gaitway: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left, as `| head` does
         return 0
     except commands.USER_ERRORS as error:
         sentence = error.args[0] if isinstance(error, KeyError) and error.args else error
-        log.debug("%s", traceback.format_exc())
         print(f"gaitway: {sentence}", file=sys.stderr)
         if os.environ.get("GAITWAY_TRACEBACK"):
             traceback.print_exc()

@@ -8,7 +8,6 @@ on whole arrays; only `draw` is called once per restarted instance.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import did_you_mean
 from gaitway.envs.vec_env import ActionSpec, ObservationGroup
 
 STAGE_NONE = int(mujoco.mjtStage.mjSTAGE_NONE)
@@ -179,9 +179,7 @@ def resolve_options(config: type[Config], task: str, options: Mapping[str, Any])
     values = {}
     for name, value in options.items():
         if name not in defaults:
-            close = difflib.get_close_matches(name, defaults, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise TypeError(f"{task} has no option {name!r}{hint} It has {sorted(defaults)}.")
+            raise TypeError(f"{task} has no option {name!r}{did_you_mean(name, defaults)}; it has {sorted(defaults)}")
         also = items[name].metadata.get("also")  # a second accepted type
         values[name] = value if also and isinstance(value, also) else _coerce(task, name, value, defaults[name])
     changed = {name: value for name, value in values.items() if value != defaults[name]}

@@ -14,6 +14,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -66,10 +67,17 @@ class Report:
         return "\n".join([head, *lines, *(f"  (not checked: {sentence})" for sentence in self.skipped)])
 
 
-def check_env(env_or_factory: VecEnv | EnvBuilder, seed: int = 0, steps: int | None = None) -> Report:
-    """Check an environment, or better a factory `(num_envs, seed) -> VecEnv`; `steps` None passes the time limit."""
-    builder = None if isinstance(env_or_factory, VecEnv) else env_or_factory
-    env = env_or_factory if isinstance(env_or_factory, VecEnv) else env_or_factory(BATCH, seed)
+def check_env(env_or_factory: VecEnv | EnvBuilder | str, seed: int = 0, steps: int | None = None) -> Report:
+    """Check an environment, or better a factory `(num_envs, seed) -> VecEnv` or an id of `make_env`.
+
+    `steps` None passes the time limit.
+    """
+    builder: EnvBuilder | None = None
+    if isinstance(env_or_factory, VecEnv):
+        env = env_or_factory
+    else:
+        builder = _builder(env_or_factory)
+        env = builder(BATCH, seed)
     audit = _Audit(env, builder, seed, steps or _default_steps(env.spec))
     try:
         audit.run()
@@ -333,6 +341,16 @@ class _Audit:
             raise RuntimeError("only a factory can build environments")
         self.built.append(self.builder(num_envs, seed))
         return self.built[-1]
+
+
+def _builder(factory: EnvBuilder | str) -> EnvBuilder:
+    if isinstance(factory, str):
+        from gaitway.envs.registry import make_env  # it imports every kind of environment; only an id needs that
+
+        return partial(make_env, factory)
+    if not callable(factory):
+        raise TypeError(f"cannot check {factory!r}; pass an id, an environment or a factory (num_envs, seed) -> VecEnv")
+    return factory
 
 
 def _default_steps(spec: EnvSpec) -> int:

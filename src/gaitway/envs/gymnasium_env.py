@@ -58,6 +58,8 @@ class GymnasiumEnv(VecEnv):
             raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
         if options and not isinstance(source, str):
             raise ValueError(f"options {sorted(options)} go to gymnasium.make; a ready environment takes none")
+        if isinstance(source, str) and purpose == "evaluation" and num_envs == 1:
+            options.setdefault("render_mode", "rgb_array")  # one instance for evaluation is what films are made of
         self._async = AsyncOptions.of(async_options)
         self._vector = make_vector(source, num_envs, vectorization, self._async, tuple(metrics), options)
         self.num_envs = int(self._vector.num_envs)

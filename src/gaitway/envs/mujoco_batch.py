@@ -177,14 +177,17 @@ class MujocoBatchEnv(VecEnv):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
         batch = self._simulation()
-        if state["task"] != self.task.id:
-            raise ValueError(f"this state belongs to {state['task']!r}, the environment runs {self.task.id!r}")
-        _, now = self._next_buffers()
         flat = {
             "physics": self._state,
             "elapsed": self._elapsed,
             **self._streams.arrays(),
         }
+        missing = [name for name in ("task", *flat, "layout", "memory", "obs") if name not in state]
+        if missing:
+            raise ValueError(f"the state lacks {missing}; {self.spec.id} loads what its state_dict() returned")
+        if state["task"] != self.task.id:
+            raise ValueError(f"this state belongs to {state['task']!r}, the environment runs {self.task.id!r}")
+        _, now = self._next_buffers()
         targets = [(name, array, state[name]) for name, array in flat.items()]
         nested = {"layout": self.task.layout, "memory": self.task.memory, "obs": now.obs}
         for kind, arrays in nested.items():

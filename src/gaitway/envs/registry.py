@@ -12,18 +12,23 @@
 from __future__ import annotations
 
 import difflib
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from gaitway.core.config import resolve_class
+from gaitway.core.seeding import check_seed
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.toys import TOYS
 from gaitway.envs.toy_env import ToyEnv
 from gaitway.envs.vec_env import VecEnv
 from gaitway.envs.wrappers import make_wrapper
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,15 @@ def make_env(
     `wrappers` are applied in order, the first one innermost. Evaluation environments take `purpose="evaluation"`, which
     draws from streams that training never sees.
     """
+    if not isinstance(id, str):
+        raise TypeError(f"the environment id is {id!r}; use a string such as 'walker/run' (list_envs() names them all)")
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs is {num_envs!r}; use a positive integer")
     common: dict[str, Any] = {
         "num_envs": num_envs,
-        "seed": seed,
+        "seed": _seed(seed),
         "num_threads": num_threads,
-        "device": torch.device(device),
+        "device": _device(device),
         "dtype": _dtype(dtype),
         "purpose": purpose,
     }
@@ -72,11 +79,12 @@ def list_envs() -> list[EnvInfo]:
     """Everything that `make_env` can name by itself; EnvPool's own list is `envpool.list_all_envs()`."""
     import gymnasium
 
-    native = [EnvInfo(name, "native", f"{name} on MuJoCo's native batch") for name in NATIVE_TASKS]
-    toys = [EnvInfo(name, "toy", (toy.__doc__ or "").strip().split("\n")[0]) for name, toy in TOYS.items()]
+    native = [EnvInfo(name, "native", task.description) for name, task in NATIVE_TASKS.items()]
+    toys = [EnvInfo(name, "toy", " ".join((toy.__doc__ or "").split("\n\n")[0].split())) for name, toy in TOYS.items()]
     foreign = [
-        EnvInfo(f"gymnasium:{name}", "gymnasium", f"{name} through gymnasium, {spec.entry_point}")
+        EnvInfo(f"gymnasium:{name}", "gymnasium", _description(spec))
         for name, spec in gymnasium.registry.items()
+        if _is_makeable(spec)
     ]
     return native + toys + foreign
 
@@ -98,26 +106,52 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
 
         return EnvPoolEnv(rest, **common, **options)
     if rest:
-        return _user_class(prefix, rest)(**common, **options)
+        return resolve_class(id)(**common, **options)
     raise ValueError(f"no environment {id!r}; {_nearest(id)}")
 
 
-def _user_class(module: str, name: str) -> Callable[..., VecEnv]:
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"no module {module!r} ({error}); write package.module:Name and make it importable") from error
-    except AttributeError as error:
-        raise ValueError(f"module {module!r} has no {name!r}; write package.module:Name") from error
+def _is_makeable(spec: GymnasiumSpec) -> bool:
+    """False where gymnasium keeps an id only to say that it moved elsewhere (MuJoCo v2 and v3, GymV21, GymV26)."""
+    return spec.entry_point is not None and not getattr(spec.entry_point, "__name__", "").startswith("_raise_")
+
+
+def _description(spec: GymnasiumSpec) -> str:
+    entry = spec.entry_point
+    if isinstance(entry, str):
+        module, _, name = entry.partition(":")
+    else:
+        module, name = getattr(entry, "__module__", ""), getattr(entry, "__qualname__", type(entry).__name__)
+        name = name.replace("<lambda>", "lambda").replace("<locals>.", "")
+    return f"{name} of {module}, through gymnasium"
 
 
 def _nearest(id: str) -> str:
-    names = [info.id for info in list_envs()]
-    bare = {name.partition(":")[2] or name: name for name in names}
+    bare: dict[str, str] = {}
+    for info in list_envs():  # native tasks come first and keep the ids that gymnasium also has
+        bare.setdefault(info.id.removeprefix("gymnasium:"), info.id)
     close = [bare[match] for match in difflib.get_close_matches(id, list(bare), 3, 0.5)]
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"there are {', '.join([*NATIVE_TASKS, *TOYS])}, gymnasium:ID, envpool:ID and package.module:Name"
+
+
+def _seed(seed: int | Sequence[int]) -> int | Sequence[int]:
+    """One integer, checked here, or several, which the environment counts and checks."""
+    is_list = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str)
+    return seed if is_list else check_seed(seed)  # type: ignore[arg-type]
+
+
+def _device(device: torch.device | str) -> torch.device:
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device is {device!r}; use 'cpu', 'cuda' or 'cuda:0'") from error
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise ValueError(
+            f"device is {str(found)!r}, but torch sees {count} CUDA GPUs here; use 'cpu' or one that exists"
+        )
+    return found
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:

@@ -174,9 +174,9 @@ def annotate(frame: np.ndarray, lines: Sequence[str]) -> np.ndarray:
 
 
 def _loadable(backend: str) -> bool:
-    """Whether the shared libraries of a backend load; other names than egl and osmesa are for MuJoCo to judge."""
+    """Whether the shared libraries of a backend load; a name that MuJoCo does not know counts as one that does not."""
     if backend not in ("egl", "osmesa"):
-        return True
+        return backend in ("glfw", "glx", "wgl", "cgl", *OFF)
     names = ["libEGL.so.1", "libOpenGL.so.0"] if backend == "egl" else [ctypes.util.find_library("OSMesa")]
     try:
         # None would load the program itself

@@ -124,6 +124,9 @@ class ToyEnv(VecEnv):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
+        known = ["state", "elapsed", *self._streams.arrays()]
+        if set(state) != set(known):
+            raise ValueError(f"a state of {self.spec.id} has the entries {known}; got {list(state)}")
         self._state = self._checked(state["state"])
         self._elapsed = state["elapsed"].clone().to(self.device)
         for name, array in self._streams.arrays().items():
@@ -135,6 +138,8 @@ class ToyEnv(VecEnv):
         return {"state": self._state.clone()}
 
     def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
+        if set(scenario) != {"state"}:
+            raise KeyError(f"a scenario of {self.spec.id} has the fields ['state']; got {list(scenario)}")
         self._state = self._checked(scenario["state"])
         self._elapsed = torch.zeros_like(self._elapsed)
         return self._observe(self._state)

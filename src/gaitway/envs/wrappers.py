@@ -9,8 +9,7 @@ options of the environments (`max_episode_steps`).
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaitway.core.config import did_you_mean, resolve_class
 from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
 
 
@@ -199,18 +199,34 @@ WRAPPERS: dict[str, Callable[..., VecEnv]] = {
 
 def make_wrapper(env: VecEnv, options: Mapping[str, Any]) -> VecEnv:
     """Wrap `env` as `{"name": ..., **options}` says; a name of `WRAPPERS` or `package.module:Class`."""
-    rest = dict(options)
+    rest = dict(options) if isinstance(options, Mapping) else {}
     name = rest.pop("name", None)
     if not isinstance(name, str):
-        raise ValueError(f"the wrapper {dict(options)} has no name; use one of {sorted(WRAPPERS)}")
-    if name in WRAPPERS:
-        return WRAPPERS[name](env, **rest)
-    if ":" in name:
-        module, _, attribute = name.partition(":")
-        return getattr(importlib.import_module(module), attribute)(env, **rest)
-    close = difflib.get_close_matches(name, list(WRAPPERS), 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {sorted(WRAPPERS)}"
-    raise ValueError(f"no wrapper {name!r}; {hint} A class of your own is written package.module:Class")
+        raise ValueError(f"the wrapper {options!r} has no name; write {{name: ...}} with one of {sorted(WRAPPERS)}")
+    if name not in WRAPPERS and ":" not in name:
+        hint = did_you_mean(name, WRAPPERS)
+        raise ValueError(f"no wrapper {name!r}{hint}; use one of {sorted(WRAPPERS)} or package.module:Class")
+    wrapper = WRAPPERS[name] if name in WRAPPERS else resolve_class(name)
+    _check_options(name, wrapper, rest)
+    return wrapper(env, **rest)
+
+
+def _check_options(name: str, wrapper: Callable[..., VecEnv], options: Mapping[str, Any]) -> None:
+    """Compare `options` with the keyword arguments of `wrapper` after the environment."""
+    if not callable(wrapper):
+        raise ValueError(f"{name!r} is {wrapper!r}; name a class or a function that takes an environment")
+    parameters = list(inspect.signature(wrapper).parameters.values())[1:]
+    if any(item.kind is item.VAR_KEYWORD for item in parameters):
+        return
+    named = [item for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
+    known = {item.name: item for item in named if item.name != "name"}  # `name` says which wrapper it is
+    for option in options:
+        if option not in known:
+            hint = did_you_mean(str(option), known)
+            raise ValueError(f"the wrapper {name!r} has no option {option!r}{hint}; it has {sorted(known)}")
+    missing = [item.name for item in known.values() if item.default is item.empty and item.name not in options]
+    if missing:
+        raise ValueError(f"the wrapper {name!r} needs {missing}; write {{name: {name}, {missing[0]}: ...}}")
 
 
 def columns_of(group: ObservationGroup, at: int) -> Tensor:

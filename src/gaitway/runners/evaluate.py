@@ -37,8 +37,9 @@ class EvaluationConfig:
     """Keys of `env` that differ in evaluation, e.g. {options: {reset_noise_scale: 0}}."""
 
     def __post_init__(self) -> None:
-        if self.interval < 0 or self.episodes < 1:
-            raise ValueError(f"interval is {self.interval} and episodes {self.episodes}; use >= 0 and >= 1")
+        if self.interval < 0 or self.episodes < 1 or self.max_steps < 1:
+            found = f"interval is {self.interval}, episodes {self.episodes}, max_steps {self.max_steps}"
+            raise ValueError(f"{found}; use >= 0, >= 1 and >= 1")
 
 
 class Policy(Protocol):

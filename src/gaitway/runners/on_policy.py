@@ -7,7 +7,6 @@ import difflib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,54 +21,22 @@ from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import EnvAgent, episode_ends
 from gaitway.envs.vec_env import VecEnv
-from gaitway.runners.checkpoint import CheckpointConfig, Checkpoints, parameters_sha256
+from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.episodes import EpisodeStatistics
-from gaitway.runners.evaluate import EvaluationConfig, evaluate
+from gaitway.runners.evaluate import evaluate
 from gaitway.runners.finite import NotFiniteError, check_rollout, check_update, write_failure
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.signals import GracefulStop
-from gaitway.runners.video import VideoConfig, record_episode
+from gaitway.runners.video import record_episode
 from gaitway.version import __version__
 
 log = logging.getLogger("gaitway")
 
 MEMORIES = ("actor/memory", "critic/memory")
 """Variables that hold the state before each row, and one row more."""
-
-
-@dataclass(frozen=True)
-class StopConfig:
-    """Rules that end a run before its last step; both look at the evaluation."""
-
-    threshold: float | None = None
-    """Stop once the evaluation metric reaches this."""
-    patience: int = 0
-    """Stop after this many evaluations without a new best; 0 for never."""
-
-
-@dataclass(frozen=True)
-class RunnerConfig:
-    """How a run is run."""
-
-    total_steps: int = 1_000_000
-    """Planned environment steps over all instances; schedules stretch over them."""
-    seed: int = 0
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
-    video: VideoConfig = field(default_factory=VideoConfig)
-    stop: StopConfig = field(default_factory=StopConfig)
-    log_interval: int = 1
-    """Iterations between lines of metrics.jsonl."""
-    finite_checks: bool = True
-    """Stop on the first number that is not finite."""
-    stagger_timeouts: bool = False
-    """Spread the first time-outs over the instances, so that episodes do not end in step."""
-
-    def __post_init__(self) -> None:
-        if self.total_steps < 1 or self.log_interval < 1:
-            raise ValueError(f"total_steps and log_interval are {self.total_steps} and {self.log_interval}; use >= 1")
 
 
 class OnPolicyRunner:
@@ -91,11 +58,15 @@ class OnPolicyRunner:
         logger: Logger | None = None,
         progress: Progress | None = None,
     ) -> None:
+        if algorithm.num_envs != env.num_envs:
+            raise ValueError(
+                f"the algorithm was made for {algorithm.num_envs} instances, the environment has {env.num_envs}"
+            )
         self.env, self.algorithm, self.policy = env, algorithm, algorithm.policy
         self.config = config = config or RunnerConfig()
         self.folder, self.make_env = folder, make_env
         self.reward_sources = list(reward_sources)
-        self.logger = logger or Logger(None)
+        self.logger = logger or Logger(None if folder is None else folder.path)
         self.progress = progress
         self.world = EnvAgent(env, self._groups_read(), final_obs=True)
         self.cast = TemporalAgent(Agents(self.world.observe, self.policy, self.world.advance))
@@ -115,6 +86,7 @@ class OnPolicyRunner:
         self.evaluations_since_best = 0
         self.stopped_by: str | None = None
         self._ended: Tensor | None = None
+        self._films = True
         self._begun = False
         self._planned = config.total_steps
         self._started = time.perf_counter()
@@ -343,15 +315,16 @@ class OnPolicyRunner:
         return InferencePolicy(self.policy, stochastic, stream(self.config.seed, "evaluation", self.env.device))
 
     def _record_video(self) -> None:
-        if self.make_env is None or self.folder is None:
+        if self.make_env is None or self.folder is None or not self._films:
             return
         with self.make_env("evaluation", 1) as env:
             path = self.folder.videos / f"{self.env_steps}.mp4"
             video = self.config.video
-            record_episode(
+            shown = record_episode(
                 env, self._evaluation_policy(False), path, length=video.length, size=video.size,
                 annotations=video.annotations, seed=0,
             )  # fmt: skip
+        self._films = shown is not None  # what failed once fails again, and a GL library may not survive the second try
 
     def _save(self) -> None:
         if self.checkpoints is None or self.is_saved:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -43,3 +44,5 @@ class GracefulStop:
         if number == signal.SIGINT and self.requested == "SIGINT":
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
+        again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
+        os.write(2, f"\n{self.requested}: finishing this iteration, then saving{again}\n".encode())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,24 +10,40 @@ if TYPE_CHECKING:
     from gaitway.envs.batch_task import BatchTask
 
 
-def _make(module: str, builder: str, **options: Any) -> BatchTask:
-    return getattr(import_module(f"gaitway.envs.tasks.{module}"), builder)(options)
+@dataclass(frozen=True)
+class NativeTask:
+    """Where a task is made, and in one line what the robot does there. Called with options it makes the task."""
+
+    module: str
+    builder: str
+    description: str
+
+    def __call__(self, **options: Any) -> BatchTask:
+        return getattr(import_module(f"gaitway.envs.tasks.{self.module}"), self.builder)(options)
 
 
-NATIVE_TASKS: dict[str, Callable[..., BatchTask]] = {
-    "Ant-v5": partial(_make, "gym_mujoco_contact", "AntTask"),
-    "HalfCheetah-v5": partial(_make, "gym_mujoco", "half_cheetah"),
-    "Hopper-v5": partial(_make, "gym_mujoco", "hopper"),
-    "Humanoid-v5": partial(_make, "gym_mujoco_contact", "HumanoidTask"),
-    "HumanoidStandup-v5": partial(_make, "gym_mujoco_contact", "StandupTask"),
-    "InvertedDoublePendulum-v5": partial(_make, "gym_mujoco_arms", "InvertedDoublePendulumTask"),
-    "InvertedPendulum-v5": partial(_make, "gym_mujoco_arms", "InvertedPendulumTask"),
-    "Pusher-v5": partial(_make, "gym_mujoco_arms", "PusherTask"),
-    "Reacher-v5": partial(_make, "gym_mujoco_arms", "ReacherTask"),
-    "Swimmer-v5": partial(_make, "gym_mujoco", "swimmer"),
-    "Walker2d-v5": partial(_make, "gym_mujoco", "walker2d"),
-    "walker/run": partial(_make, "locomotion", "walker_run"),
-    "walker/stand": partial(_make, "locomotion", "walker_stand"),
-    "walker/walk": partial(_make, "locomotion", "walker_walk"),
+NATIVE_TASKS: dict[str, NativeTask] = {
+    "Ant-v5": NativeTask("gym_mujoco_contact", "AntTask", "A four-legged ant with eight joints runs forward"),
+    "HalfCheetah-v5": NativeTask("gym_mujoco", "half_cheetah", "A planar cheetah with six joints runs forward"),
+    "Hopper-v5": NativeTask("gym_mujoco", "hopper", "A planar leg with three joints hops forward without falling"),
+    "Humanoid-v5": NativeTask(
+        "gym_mujoco_contact", "HumanoidTask", "A humanoid with 17 joints runs forward without falling"
+    ),
+    "HumanoidStandup-v5": NativeTask(
+        "gym_mujoco_contact", "StandupTask", "A humanoid that lies on the floor stands up"
+    ),
+    "InvertedDoublePendulum-v5": NativeTask(
+        "gym_mujoco_arms", "InvertedDoublePendulumTask", "A cart balances two poles, one on top of the other"
+    ),
+    "InvertedPendulum-v5": NativeTask("gym_mujoco_arms", "InvertedPendulumTask", "A cart balances a pole"),
+    "Pusher-v5": NativeTask("gym_mujoco_arms", "PusherTask", "An arm with seven joints pushes a cylinder to a goal"),
+    "Reacher-v5": NativeTask("gym_mujoco_arms", "ReacherTask", "A planar arm with two joints reaches for a target"),
+    "Swimmer-v5": NativeTask("gym_mujoco", "swimmer", "A chain of three links swims forward through a viscous fluid"),
+    "Walker2d-v5": NativeTask("gym_mujoco", "walker2d", "A planar biped with six joints walks forward without falling"),
+    "walker/run": NativeTask("locomotion", "walker_run", "The planar Walker runs at 4 m/s; a fall ends the episode"),
+    "walker/stand": NativeTask(
+        "locomotion", "walker_stand", "The planar Walker stands upright; a fall ends the episode"
+    ),
+    "walker/walk": NativeTask("locomotion", "walker_walk", "The planar Walker walks at 1 m/s; a fall ends the episode"),
 }
-"""id -> function of the task's keyword options; an unknown option is a TypeError that lists the known ones."""
+"""id -> task, called with its keyword options; an unknown option is a TypeError that lists the known ones."""
