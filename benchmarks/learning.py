@@ -35,6 +35,7 @@ def train(preset: str, seed: int, folder: str, overrides: list[str]) -> dict[str
         run = RunFolder.create(path)
         write_config(run.config, to_config(config), composed.sources)
         runner = build_runner(config, run, logger=Logger(run.path))
+        run.write_contract(runner.env.spec.to_dict())
         runner.learn()
         runner.close()
     summary = json.loads((path / "summary.json").read_text())
