@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from gaitway.core.workspace import Workspace
 from gaitway.data.replay import Replay
+from gaitway.data.ring import PackedRing
 
 
 def columns(*values):
@@ -53,6 +54,26 @@ class TestRing:
         assert replay.position == position
         if expected:
             assert slots(replay) == [expected[slot] for slot in sorted(expected)]
+
+    def test_t_replay(self, monkeypatch):
+        def contents():
+            replay, values = Replay(5, seed=0), []
+            for count in (3, 3, 12):
+                new = list(range(len(values), len(values) + count))
+                values += new
+                replay.add(columns(*new))
+            held = {number % 5: number for number in values}
+            return slots(replay), [held[slot] for slot in range(5)], (replay.position, replay.size)
+
+        found, expected, cursor = contents()
+        assert found == expected == [15, 16, 17, 13, 14]
+        assert cursor == (3, 5)
+        put = PackedRing.put
+        monkeypatch.setattr(
+            PackedRing, "put", lambda self, target, at, source: put(self, target, at, source[:, : self.rows - at])
+        )
+        found, expected, _ = contents()  # what does not fit before the end of the ring is lost
+        assert found != expected
 
     def test_nothing_added_changes_nothing(self):
         replay = Replay(4, seed=0)

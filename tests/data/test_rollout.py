@@ -49,11 +49,73 @@ def test_columns_keep_sequences_whole_with_their_state():
     assert sorted(seen) == [0, 1, 2, 3]
 
 
-def test_buffers_keep_their_address():
+def test_buffers_keep_their_address_until_shapes_change():
     cutter, generator = Minibatches(2), stream(0, "minibatch")
-    first = [batch["x"].data_ptr() for batch in cutter.epoch(fields(), generator)]
-    second = [batch["x"].data_ptr() for batch in cutter.epoch(fields(), generator)]
-    assert first == second
+    assert cutter.fill(fields(), generator)
+    first = cutter.batches
+    assert not cutter.fill(fields(), generator)
+    assert cutter.batches is first
+    assert cutter.fill(fields(steps=8), generator)
+    assert cutter.batches[0]["t"].shape == (16,)
+    assert cutter.fill(fields(steps=8) | {"new": torch.zeros(8, 4)}, generator)
+
+
+def mixed(steps=6, envs=4):
+    """Fields of every kind that say in each row which one they belong to: t * 100 + b."""
+    row = 100 * torch.arange(steps).view(-1, 1) + torch.arange(envs)
+    return {
+        "picture": row.float().view(steps, envs, 1, 1).expand(steps, envs, 2, 3).clone(),
+        "one": row.float(),
+        "vector": row.float().unsqueeze(-1).repeat(1, 1, 5),
+        "column of one": row.float().unsqueeze(-1),
+        "two": row.float() + 0.5,
+        "double": row.double(),
+        "index": row.clone(),
+        "flag": row % 2 == 0,
+        "nothing": torch.zeros(steps, envs, 0),
+    }
+
+
+@pytest.mark.parametrize("over", ["samples", "columns"])
+def test_all_kinds_of_fields_stay_together(over):
+    data, cutter, generator = mixed(), Minibatches(2, over), stream(0, "minibatch")
+    leading = (12,) if over == "samples" else (6, 2)
+    cutter.pack(data)
+    for _ in range(2):  # a rollout is packed once and shuffled for every pass
+        cutter.shuffle(generator)
+        seen = []
+        for batch in cutter.batches:
+            assert list(batch) == list(data)
+            row = batch["index"]
+            assert row.shape == leading
+            seen += row.flatten().tolist()
+            for name, value in batch.items():
+                assert value.shape == (*leading, *data[name].shape[2:]), name
+                assert value.dtype == data[name].dtype, name
+                if name != "nothing" and value.dtype.is_floating_point:
+                    expected = row.double() + (0.5 if name == "two" else 0.0)
+                    assert (value.double() == expected.view(*leading, *(1 for _ in value.shape[len(leading) :]))).all()
+            assert torch.equal(batch["flag"], row % 2 == 0)
+        assert sorted(seen) == sorted(data["index"].flatten().tolist())
+
+
+def test_packed_fields_begin_at_16_bytes_and_scalars_lie_in_one_piece():
+    cutter = Minibatches(2)
+    cutter.fill(mixed(), stream(0, "minibatch"))
+    for name in ("picture", "vector", "column of one"):
+        assert cutter.batches[1][name].data_ptr() % 16 == 0, name
+        assert cutter.batches[1][name].stride(0) % 4 == 0, name
+    assert cutter.batches[1]["one"].is_contiguous()
+
+
+def test_fields_changed_in_place_are_packed_again():
+    data, cutter, generator = mixed(), Minibatches(1), stream(0, "minibatch")
+    cutter.fill(data, generator)
+    data["one"] += 7.0
+    assert not cutter.pack(data)
+    cutter.shuffle(generator)
+    (batch,) = cutter.batches
+    assert torch.equal(batch["one"], batch["index"].float() + 7.0)
 
 
 def test_a_number_that_does_not_divide_is_refused_with_one_that_does():

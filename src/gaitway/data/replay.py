@@ -3,37 +3,31 @@
 A sample is a column of a Workspace (a window of rows, `add` and `sample`) or one transition (`add_transitions` and
 `sample_transitions`). The first addition decides which, and fixes the variables, their shapes and dtypes.
 
-All variables of a sample lie in one row of one matrix, so that drawing n samples is a single `index_select`, however
-many variables there are. What `sample` returns are views of that fresh copy: never of the ring, and not contiguous.
+The samples lie in a `PackedRing`: drawing n of them is a single `index_select`. What `sample` returns are views of that
+fresh copy: never of the ring, and not contiguous. Steps of environments that run on are stored at half the memory by
+`StepReplay`.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
+from gaitway.data.ring import (
+    WORD,
+    PackedRing,
+    RowLayout,
+    check_generator,
+    check_memory,
+    moved_generator,
+    replay_generator,
+)
 
-WORD = torch.int64
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class _Field:
-    """Where one variable lies in a sample, in elements of its own dtype."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    offset: int
-    stride: tuple[int, ...]
-    """From one sample to the next, then within the sample."""
 
 
 class Replay:
@@ -48,11 +42,9 @@ class Replay:
     ) -> None:
         if max_size < 1:
             raise ValueError(f"max_size is {max_size}; a buffer holds at least one sample")
-        if seed is not None and generator is not None:
-            raise ValueError("pass a seed or a generator, not both")
         self.max_size = max_size
         self.device = torch.device(device)
-        self.generator = generator if generator is not None else _generator(seed, self.device)
+        self.generator = replay_generator(seed, generator, self.device)
         self.clear()
 
     def clear(self) -> None:
@@ -61,9 +53,7 @@ class Replay:
         self.position = 0
         self._windows = True
         self._extra_row: frozenset[str] = frozenset()
-        self._fields: dict[str, _Field] = {}
-        self._memory = torch.empty(0, 0, dtype=WORD)
-        self._columns: dict[str, Tensor] = {}
+        self._ring: PackedRing | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -75,7 +65,7 @@ class Replay:
     @property
     def names(self) -> list[str]:
         """Variables of a sample, in the order of the first addition."""
-        return list(self._fields)
+        return [] if self._ring is None else list(self._ring.columns)
 
     def add(self, ws: Workspace, window: int | None = None, stride: int = 1) -> None:
         """Append every column of `ws`, all its rows as one sample. Values are detached copies.
@@ -99,31 +89,24 @@ class Replay:
 
     def sample(self, n: int) -> Workspace:
         """n uniform draws with replacement, `[T, n, *e]`."""
-        self._check_kind(windows=True)
-        drawn = self._draw(n)
+        drawn = self._draw(n, windows=True)
         return Workspace.packed({name: v.transpose(0, 1) for name, v in drawn.items()}, extra_row=self._extra_row)
 
     def sample_transitions(self, n: int) -> dict[str, Tensor]:
         """n uniform draws with replacement, fields `[n, *e]`."""
-        self._check_kind(windows=False)
-        return self._draw(n)
+        return self._draw(n, windows=False)
 
     def to(self, device: torch.device | str) -> Replay:
         """Move the samples, and all future additions and draws, to `device`."""
-        target = torch.zeros(0, device=device).device
-        if target.type != self.generator.device.type:
-            # States do not travel between kinds of device: the old stream seeds the new one, reproducibly.
-            word = torch.randint(2**62, (), generator=self.generator, device=self.generator.device)
-            self.generator = torch.Generator(device=target)
-            self.generator.manual_seed(int(word))
-        self.device = target
-        if self._fields:
-            self._memory = self._memory.to(target)
-            self._columns = self._views(self._memory)
+        self.device = torch.zeros(0, device=device).device
+        self.generator = moved_generator(self.generator, self.device)
+        if self._ring is not None:
+            self._ring.to(self.device)
         return self
 
     def state_dict(self) -> dict[str, Any]:
         """Samples, position and random state, as tensors, numbers, strings and lists."""
+        columns = {} if self._ring is None else self._ring.columns
         return {
             "format": FORMAT,
             "max_size": self.max_size,
@@ -132,7 +115,7 @@ class Replay:
             "windows": int(self._windows),
             "names": self.names,
             "extra_row": sorted(self._extra_row),
-            "variables": {name: column[: self.size].clone() for name, column in self._columns.items()},
+            "variables": {name: column[0, : self.size].clone() for name, column in columns.items()},
             "generator_device": self.generator.device.type,
             "generator": self.generator.get_state(),
         }
@@ -145,11 +128,7 @@ class Replay:
             raise ValueError(
                 f"the stored replay holds {state['max_size']} samples, this one {self.max_size}; make them equal"
             )
-        if state["generator_device"] != self.generator.device.type:
-            raise ValueError(
-                f"the stored draws were made on {state['generator_device']}, this buffer draws on "
-                f"{self.generator.device.type}; make it with device={state['generator_device']!r}, load, then call to()"
-            )
+        check_generator(state, self.generator)
         self.clear()
         samples = {name: state["variables"][name] for name in state["names"]}
         if samples:
@@ -165,72 +144,49 @@ class Replay:
         count = counts.pop() if counts else 0
         if count == 0:
             return
-        if not self._fields:
-            self._allocate(samples, windows, extra_row)
+        ring = self._ring or self._allocate(samples, windows, extra_row)
         self._check_kind(windows)
-        self._check_samples(samples)
+        _check_samples(ring, samples)
         skipped = max(count - self.max_size, 0)
-        start = (self.position + skipped) % self.max_size
-        head = min(count - skipped, self.max_size - start)
         for name, value in samples.items():
-            column = self._columns[name]
-            if head == count:
-                column[start : start + head] = value
-            else:
-                column[start : start + head] = value[skipped : skipped + head]
-                column[: count - skipped - head] = value[skipped + head :]
+            ring.put(ring.columns[name], (self.position + skipped) % self.max_size, value[None, skipped:])
         self.position = (self.position + count) % self.max_size
         self.size = min(self.size + count, self.max_size)
 
-    def _allocate(self, samples: Mapping[str, Tensor], windows: bool, extra_row: frozenset[str]) -> None:
-        # Wide dtypes first: then every variable starts at a multiple of its own element size.
-        widest_first = sorted(samples, key=lambda name: -samples[name].element_size())
-        ends = list(itertools.accumulate(samples[name][0].nbytes for name in widest_first))
-        starts = dict(zip(widest_first, [0, *ends], strict=False))
-        alignment = max(WORD.itemsize, samples[widest_first[0]].element_size())
-        words = math.ceil(ends[-1] / alignment) * alignment // WORD.itemsize
-        for name, value in samples.items():
-            shape, width = tuple(value.shape[1:]), value.element_size()
-            inner = (math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-            stride = (words * WORD.itemsize // width, *inner)
-            self._fields[name] = _Field(shape, value.dtype, starts[name] // width, stride)
+    def _allocate(self, samples: Mapping[str, Tensor], windows: bool, extra_row: frozenset[str]) -> PackedRing:
+        layout = RowLayout({name: (tuple(value.shape[1:]), value.dtype) for name, value in samples.items()})
+        each = layout.words * WORD.itemsize
+        check_memory(self.max_size * each, self.device, f"a replay of {self.max_size} samples", each)
         self._windows, self._extra_row = windows, extra_row
-        with torch.inference_mode(False):
-            self._memory = torch.zeros(self.max_size, words, dtype=WORD, device=self.device)
-            self._columns = self._views(self._memory)
+        self._ring = PackedRing(layout, self.max_size, device=self.device)
+        return self._ring
 
-    def _views(self, memory: Tensor) -> dict[str, Tensor]:
-        """The variables `[rows, *shape]` inside `memory` `[rows, words]`."""
-        typed = {dtype: memory.view(dtype) for dtype in {field.dtype for field in self._fields.values()}}
-        rows = len(memory)
-        return {
-            name: typed[field.dtype].as_strided((rows, *field.shape), field.stride, field.offset)
-            for name, field in self._fields.items()
-        }
-
-    def _draw(self, n: int) -> dict[str, Tensor]:
-        if self.size == 0:
+    def _draw(self, n: int, windows: bool) -> dict[str, Tensor]:
+        self._check_kind(windows)
+        if self._ring is None:
             raise ValueError("the replay buffer is empty; add samples before drawing from it")
         index = torch.randint(self.size, (n,), generator=self.generator, device=self.generator.device)
-        return self._views(self._memory.index_select(0, index.to(self.device)))
+        return self._ring.take(index.to(self.device))
 
     def _check_kind(self, windows: bool) -> None:
-        if self._fields and windows != self._windows:
+        if self._ring is not None and windows != self._windows:
             kind, suffix = ("windows", "") if self._windows else ("transitions", "_transitions")
             raise ValueError(f"this buffer holds {kind}; use add{suffix} and sample{suffix}, or clear() it first")
 
-    def _check_samples(self, samples: Mapping[str, Tensor]) -> None:
-        """Refuse what differs from the first addition, before anything is written."""
-        if samples.keys() != self._fields.keys():
-            difference = samples.keys() ^ self._fields.keys()
-            raise ValueError(f"the buffer holds {self.names}; {sorted(difference)} are missing or new in this addition")
-        for name, field in self._fields.items():
-            value = samples[name]
-            if value.shape[1:] != field.shape or value.dtype is not field.dtype:
-                raise ValueError(
-                    f"a sample of {name!r} is {list(field.shape)} {field.dtype}, found {list(value.shape[1:])} "
-                    f"{value.dtype}; the first addition fixed it"
-                )
+
+def _check_samples(ring: PackedRing, samples: Mapping[str, Tensor]) -> None:
+    """Refuse what differs from the first addition, before anything is written."""
+    fields = ring.layout.fields
+    if samples.keys() != fields.keys():
+        difference = samples.keys() ^ fields.keys()
+        raise ValueError(f"the buffer holds {list(fields)}; {sorted(difference)} are missing or new in this addition")
+    for name, field in fields.items():
+        value = samples[name]
+        if value.shape[1:] != field.shape or value.dtype is not field.dtype:
+            raise ValueError(
+                f"a sample of {name!r} is {list(field.shape)} {field.dtype}, found {list(value.shape[1:])} "
+                f"{value.dtype}; the first addition fixed it"
+            )
 
 
 def _cut_windows(values: Mapping[str, Tensor], steps: int, window: int, stride: int) -> dict[str, Tensor]:
@@ -244,11 +200,3 @@ def _cut_windows(values: Mapping[str, Tensor], steps: int, window: int, stride: 
         pieces = value.unfold(0, window + len(value) - steps, stride)  # [windows, B, *e, rows of a window]
         samples[name] = pieces.movedim(-1, 2).flatten(0, 1)
     return samples
-
-
-def _generator(seed: int | None, device: torch.device) -> torch.Generator:
-    if seed is not None:
-        return stream(seed, "replay", device)
-    generator = torch.Generator(device=device)
-    generator.seed()
-    return generator

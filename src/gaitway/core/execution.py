@@ -1,0 +1,196 @@
+"""How tensor work is run: eagerly, compiled, or recorded once as a CUDA graph and replayed; and in which precision.
+
+A `Program` is a function without arguments that reads and writes tensors which stay where they are. That one condition
+is what lets the same function run in every mode with the same numbers. In captured mode the first calls run eagerly on
+a side stream: they are real work and warm up libraries and allocator at the same time; then the function is recorded
+once, and from then on a call is a single launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import torch
+
+log = logging.getLogger("gaitway")
+
+Mode = Literal["auto", "eager", "compiled", "captured", "compiled_captured"]
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+WARM_UP_CALLS = 2
+"""Eager calls before a recording: the first makes what is made lazily, the second finds everything in place."""
+
+_making = threading.Lock()  # recordings and compilations: one at a time in a process
+
+
+@dataclass(frozen=True)
+class ExecutionConfig:
+    """How updates are run."""
+
+    mode: Mode = "auto"
+    """`auto`: captured on a GPU, eager on the CPU. `compiled` fuses the losses with torch.compile (needs a compiler on
+    this machine), `captured` records updates as CUDA graphs, `compiled_captured` does both."""
+    precision: Precision = "auto"
+    """`auto`: tf32 on a GPU, fp32 on the CPU. tf32 and bf16 concern matrix products; losses, log-probabilities,
+    normalisers and parameters are fp32 always."""
+
+
+class Execution:
+    """An `ExecutionConfig` on one device, with every automatic choice made."""
+
+    def __init__(self, config: ExecutionConfig | None = None, device: torch.device | str = "cpu") -> None:
+        config = config or ExecutionConfig()
+        self.device = torch.device(device)
+        on_gpu = self.device.type == "cuda"
+        if on_gpu and not torch.cuda.is_available():
+            raise ValueError(f"the device is {device} but torch finds no GPU; use device=cpu")
+        self.mode = ("captured" if on_gpu else "eager") if config.mode == "auto" else config.mode
+        self.precision = ("tf32" if on_gpu else "fp32") if config.precision == "auto" else config.precision
+        self.compiles = self.mode in ("compiled", "compiled_captured")
+        self.captures = self.mode in ("captured", "compiled_captured")
+        if self.captures and not on_gpu:
+            raise ValueError(f"execution.mode is {self.mode}, but CUDA graphs need a GPU; use eager or compiled")
+        if self.precision == "tf32" and not on_gpu:
+            raise ValueError("execution.precision is tf32, which only a GPU has; use fp32 or bf16")
+        self._stream = torch.cuda.Stream(self.device) if self.captures else None
+
+    def program(self, function: Callable[[], None], name: str, generators: Sequence[torch.Generator] = ()) -> Program:
+        """`function` as something to call again and again; `name` is for messages.
+
+        `generators` are those it draws from; their state goes on through replays as it would eagerly.
+        """
+        return Program(self, function, name, tuple(generators))
+
+    def compiled(self, function: Function) -> Function:
+        """`function` compiled for fixed shapes if this execution compiles, else itself."""
+        return _Compiled(function) if self.compiles else function  # type: ignore[return-value]
+
+    @contextlib.contextmanager
+    def numerics(self) -> Iterator[None]:
+        """The precision of matrix products inside the block; what it was before is put back."""
+        if self.device.type != "cuda" and self.precision == "fp32":
+            yield
+            return
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        _set_products("highest" if self.precision == "fp32" else "high", self.precision != "fp32")
+        try:
+            if self.precision == "bf16":
+                with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
+                    yield
+            else:
+                yield
+        finally:
+            _set_products(*before)
+
+
+class Program:
+    """Made by `Execution.program`."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        function: Callable[[], None],
+        name: str,
+        generators: tuple[torch.Generator, ...],
+    ) -> None:
+        self.execution, self.function, self.name, self.generators = execution, function, name, generators
+        self.refused: str | None = None
+        """Why it cannot be recorded, if so; it then runs eagerly."""
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def is_recorded(self) -> bool:
+        return self._graph is not None
+
+    def __call__(self) -> None:
+        if self._graph is not None:
+            self._graph.replay()
+        elif not self.execution.captures or self.refused is not None:
+            with self.execution.numerics():
+                self.function()
+        elif self._calls < WARM_UP_CALLS:
+            self._calls += 1
+            self._warm_up()
+        else:
+            self._record()
+            self()
+
+    def forget(self) -> None:
+        """Drop the recording: tensors it used have moved. The next calls warm up and record again."""
+        self._graph, self._calls, self.refused = None, 0, None
+
+    def _warm_up(self) -> None:
+        stream, current = self.execution._stream, torch.cuda.current_stream(self.execution.device)
+        assert stream is not None
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream), self.execution.numerics():
+            self.function()
+        current.wait_stream(stream)
+
+    def _record(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        execution = self.execution
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        # a failed recording leaves generators in the midst of it; the global one takes part in every recording
+        index = torch.cuda.current_device() if execution.device.index is None else execution.device.index
+        touched = (*self.generators, torch.cuda.default_generators[index])
+        states = [generator.clone_state() for generator in touched]
+        with _making, execution.numerics():
+            torch.cuda.synchronize(execution.device)
+            try:
+                # a memory pool of its own: results of one recording must survive the replay of another
+                with torch.cuda.graph(graph, stream=execution._stream):
+                    self.function()
+            except Exception as error:  # whatever the function does that a graph cannot hold
+                for generator, state in zip(touched, states, strict=True):
+                    generator.graphsafe_set_state(state)
+                self.refused = _first_line(error)
+                log.warning("%s cannot be recorded as a CUDA graph and runs eagerly: %s", self.name, self.refused)
+                return
+        self._graph = graph
+
+
+class _Compiled:
+    """A compiled function that goes on uncompiled, and says why, where the compiler fails."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._fast: Callable[..., Any] | None = torch.compile(function, dynamic=False, fullgraph=True)
+        self._proven = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._fast is None:
+            return self.function(*arguments)
+        if self._proven:
+            return self._fast(*arguments)
+        with _making:
+            try:
+                result = self._fast(*arguments)
+                self._proven = True
+                return result
+            except Exception as error:
+                log.warning("%s cannot be compiled and runs as it is: %s", _name(self.function), _first_line(error))
+                self._fast = None
+        return self.function(*arguments)  # an error of the function itself shows here, in its own words
+
+
+def _set_products(matmul: str, cudnn: bool) -> None:
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,342 @@
+"""StepReplay: the last steps of environments that run on, each step stored once, drawn uniformly.
+
+The next observation of a step is the observation of the row after it, so it is not stored again; how the rows lie is
+written in `step_rows`. A step with its next observation is one contiguous piece of memory, which is what reading random
+ones costs. Returns of n steps are worked out once, when the n-th step comes in; until then a step cannot be drawn.
+
+`draw` and `gather` are apart so that a captured program can hold the second: it has static shapes, does not wait for
+the device, and reads from addresses that stay unless `version` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaitway.core.workspace import Workspace
+from gaitway.data.ring import (
+    WORD,
+    Fields,
+    Variable,
+    check_generator,
+    check_memory,
+    moved_generator,
+    replay_generator,
+)
+from gaitway.data.step_gather import TransitionBatch, TransitionReader
+from gaitway.data.step_rows import FINAL, OBSERVATION, REWARD, TRUNCATED, VALID, StepRows, row_layout, stored_fields
+
+FORMAT = 1
+USUAL_EPISODE = 1000
+NONE: Fields = {}
+
+
+class StepReplay:
+    """The last `capacity` transitions of `num_envs` environments, as whole time rows.
+
+    `groups`, `action` and `extras` (other step variables, by workspace name) give shape and dtype of what is stored.
+    `max_episode_steps` is the time limit, if there is one: it says how much room final observations need (without it
+    that room grows when it must). `reset_rows` is true for environments that write `env/valid`. Memory is taken at
+    once, and refused with a sentence if it is not there. Draws come from the replay's own generator.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        groups: Fields,
+        action: Variable,
+        *,
+        device: torch.device | str = "cpu",
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        max_episode_steps: int | None = None,
+        extras: Fields = NONE,
+        reset_rows: bool = False,
+    ) -> None:
+        if not 1 <= num_envs <= capacity:
+            raise ValueError(
+                f"capacity is {capacity} for {num_envs} environments; it must hold at least one step of each"
+            )
+        if n_step < 1 or not 0 <= gamma <= 1:
+            raise ValueError(f"n_step and gamma are {n_step} and {gamma}; use n_step >= 1 and 0 <= gamma <= 1")
+        self.device = torch.zeros(0, device=device).device
+        self.generator = replay_generator(seed, generator, self.device)
+        if self.generator.device.type != self.device.type:
+            raise ValueError(
+                f"the generator draws on {self.generator.device}, the replay lies on {self.device}; make both alike"
+            )
+        needed = self.bytes_needed(
+            capacity,
+            num_envs,
+            groups,
+            action,
+            n_step=n_step,
+            max_episode_steps=max_episode_steps,
+            extras=extras,
+            reset_rows=reset_rows,
+        )
+        check_memory(needed, self.device, f"a replay of {capacity} transitions", needed / capacity)
+        self.capacity, self.num_envs, self.n_step, self.gamma = capacity, num_envs, n_step, gamma
+        stored = stored_fields(groups, action, extras, reset_rows)
+        finals = _final_entries(capacity // num_envs, num_envs, max_episode_steps)
+        self._rows = StepRows(stored, capacity // num_envs, num_envs, n_step, gamma, finals, self.device)
+        self._read = TransitionReader(self._rows)
+
+    @staticmethod
+    def bytes_needed(
+        capacity: int,
+        num_envs: int,
+        groups: Fields,
+        action: Variable,
+        *,
+        n_step: int = 1,
+        max_episode_steps: int | None = None,
+        extras: Fields = NONE,
+        reset_rows: bool = False,
+    ) -> int:
+        """Memory of a replay with these arguments, final observations included."""
+        layout = row_layout(stored_fields(groups, action, extras, reset_rows), n_step)
+        rows = capacity // num_envs
+        words = (rows + 2 * n_step) * num_envs * layout.words
+        words += _final_entries(rows, num_envs, max_episode_steps) * layout.front_words
+        words += (rows + n_step) * num_envs if reset_rows else 0
+        return words * WORD.itemsize
+
+    @property
+    def rows_added(self) -> int:
+        """Time rows ever added."""
+        return self._rows.rows_added
+
+    @property
+    def first_row(self) -> int:
+        """The oldest time row that is still drawn from."""
+        return self._rows.first
+
+    @property
+    def row_bytes(self) -> int:
+        """Memory of one time row of all environments."""
+        return self.num_envs * self._rows.layout.words * WORD.itemsize
+
+    @property
+    def history(self) -> object:
+        """Another object after every `clear`: time rows seen before that are not those of now."""
+        return self._rows.history
+
+    @property
+    def size(self) -> int:
+        """Transitions that can be drawn now."""
+        rows = self._rows
+        if rows.valid is not None:
+            return rows.valid.count(rows.first, rows.stop)
+        return (rows.stop - rows.first) * self.num_envs
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def version(self) -> int:
+        """Grows whenever memory moved; a program that was captured before must then be forgotten."""
+        return self._rows.version
+
+    def add(self, ws: Workspace, start: int = 0, stop: int | None = None) -> None:
+        """Steps `start <= t < stop` of a workspace of step rows [T, B], as detached copies; any number of them.
+
+        The first observation must be the one the last addition ended with, unless `cut` was called in between.
+        """
+        stop = ws.T if stop is None else stop
+        if not 0 <= start <= stop:
+            raise IndexError(f"cannot add steps {start}..{stop}; use 0 <= start <= stop")
+        if VALID in ws and self._rows.valid is None:
+            raise ValueError(
+                "the workspace has 'env/valid', so some rows only reset; make the replay with reset_rows=True"
+            )
+        for first in range(start, stop, self._rows.piece):
+            last = min(first + self._rows.piece, stop)
+            self._rows.append(ws, first, last, partial(_reached, ws, first))
+
+    def cut(self) -> None:
+        """The environments were started anew after the last row: what they had reached becomes a final observation."""
+        self._rows.cut()
+
+    def draw(self, shape: tuple[int, ...], out: Tensor | None = None) -> Tensor:
+        """Independent uniform draws from the transitions, int64, for `gather`; into `out` if given."""
+        size = self.size
+        if size == 0:
+            raise ValueError(f"the replay has no whole transition to draw; add {self.n_step} steps or more first")
+        if out is None:
+            out = torch.empty(shape, dtype=torch.int64, device=self.device)
+        elif out.shape != shape:
+            raise ValueError(f"out is {list(out.shape)} and {list(shape)} draws are asked for; both must agree")
+        rows = self._rows
+        if rows.valid is None:
+            return self._slots(rows.first, rows.stop - rows.first, out)
+        out.random_(0, size, generator=self.generator)
+        return out.copy_(rows.valid.look_up(rows.first, out))
+
+    def batch(self, n: int) -> TransitionBatch:
+        """Memory for n transitions, to be used by `gather` again and again; it holds until `to` is called."""
+        with torch.inference_mode(False):
+            return self._read.batch(n)
+
+    def gather(self, index: Tensor, out: TransitionBatch | None = None) -> dict[str, Tensor]:
+        """The transitions `index` [n] of a draw, as fields [n, *shape].
+
+        `obs/<group>`, `action`, `reward` (the discounted sum of n steps, fewer where the episode ended), `discount`
+        (gamma^k, 0 where it terminated), `next_obs/<group>` (k steps on) and the extras by name. Where an episode
+        terminated, the next observation is a finite one that means nothing.
+
+        The fields are views of a fresh copy; with `out`, a `batch`, of its memory, which the next use of it overwrites.
+        """
+        return self._read(index, out)
+
+    def sample(self, n: int, length: int = 1) -> Workspace:
+        """n windows of `length` consecutive steps of one environment, each as likely as any other, [length, n, *shape].
+
+        Windows go on across the ends of episodes; the flags say where. `env/final_obs/<group>` is the observation
+        reached where a row is truncated, and the following one elsewhere.
+        """
+        rows = self._rows
+        count = rows.rows_added - rows.first - length + 1
+        if length < 1 or count < 1:
+            raise ValueError(
+                f"no window of {length} steps can be drawn from {rows.rows_added - rows.first} rows; ask for less, or "
+                "add more first"
+            )
+        start = self._slots(rows.first, count, torch.empty(n, dtype=torch.int64, device=self.device))
+        ring = rows.ring.rows
+        position = start % rows.stride
+        steps = torch.arange(length + 1, device=self.device)[:, None]
+        drawn = rows.ring.take(start - position + (position + steps) % ring)
+        tensors = {name: drawn[name] if name.startswith(OBSERVATION) else drawn[name][:length] for name in rows.stored}
+        finals = rows.finals.layout.views(rows.finals.words[drawn["final"][:length]])
+        for group in rows.groups:
+            following = tensors[OBSERVATION + group][1:]
+            truncated = tensors[TRUNCATED].view(length, n, *(1 for _ in following.shape[2:]))
+            tensors[FINAL + group] = torch.where(truncated, finals[OBSERVATION + group], following)
+        return Workspace.packed(tensors)
+
+    def to(self, device: torch.device | str) -> StepReplay:
+        """Move the steps, and all future additions and draws, to `device`."""
+        self.device = torch.zeros(0, device=device).device
+        self.generator = moved_generator(self.generator, self.device)
+        self._rows.to(self.device)
+        self._read = TransitionReader(self._rows)
+        return self
+
+    # State
+
+    def clear(self, first_row: int = 0) -> None:
+        """Forget all steps; the next one to come is time row `first_row`. The random stream goes on."""
+        self._rows.clear(first_row)
+
+    def rows(self, start: int, stop: int) -> dict[str, Tensor]:
+        """Time rows `start <= row < stop` [T, B, *shape] under their workspace names, with one observation per row;
+        `env/final_obs/<group>` [K, *shape] of the K truncated steps, by row, then by environment."""
+        return self._rows.read(start, stop)
+
+    def restore_rows(self, rows: Mapping[str, Tensor]) -> None:
+        """Append what `rows` gave; `load_bookkeeping` must follow the last ones."""
+        self._rows.restore(rows)
+
+    def bookkeeping(self) -> dict[str, Any]:
+        """All but the time rows `first_row..rows_added - 2`: cursors, random state, and the newest row, which a `cut`
+        can still change, with the observation after it."""
+        rows = self._rows
+        newest = max(rows.rows_added - 1, rows.first)
+        return {
+            "format": FORMAT,
+            "contents": self._contents(),
+            "first_row": rows.first,
+            "rows_added": rows.rows_added,
+            "cut_at": rows.cut_at,
+            "newest": rows.read(newest, rows.rows_added),
+            "open": rows.open_observations(),
+            "generator_device": self.generator.device.type,
+            "generator": self.generator.get_state(),
+        }
+
+    def check_bookkeeping(self, state: Mapping[str, Any]) -> None:
+        """Refuse the bookkeeping of a replay that this one cannot go on as."""
+        if state["format"] != FORMAT:
+            raise ValueError(f"the stored replay has format {state['format']}, this version reads {FORMAT}")
+        mine, stored = self._contents(), dict(state["contents"])
+        for name in mine | stored:
+            if mine.get(name) != stored.get(name):
+                raise ValueError(
+                    f"the stored replay has {name} {stored.get(name)}, this one {mine.get(name)}; make them equal"
+                )
+        check_generator(state, self.generator)
+
+    def load_bookkeeping(self, state: Mapping[str, Any]) -> None:
+        """Go on as the replay that made `state`, whose older rows are here already: after `clear(state["first_row"])`
+        and `restore_rows`."""
+        self.check_bookkeeping(state)
+        rows, count = self._rows, len(state["newest"][REWARD])
+        if rows.rows_added + count != state["rows_added"] or rows.oldest != state["first_row"]:
+            raise ValueError(
+                f"time rows {rows.oldest}..{rows.rows_added} are here and {state['first_row']}.."
+                f"{state['rows_added'] - count} are needed; restore those first"
+            )
+        rows.restore(state["newest"])
+        rows.open_with(state["open"])
+        if state["cut_at"] > rows.stop:
+            rows.end_at(state["cut_at"])
+        self.generator.set_state(state["generator"].cpu())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything; for large replays see `ReplayJournal`, which writes only what is new."""
+        newest = max(self.rows_added - 1, self.first_row)
+        return {"bookkeeping": self.bookkeeping(), "rows": self.rows(self.first_row, newest)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on as the replay that made `state`; the next draws are the ones it would have made."""
+        self.check_bookkeeping(state["bookkeeping"])
+        self.clear(state["bookkeeping"]["first_row"])
+        self.restore_rows(state["rows"])
+        self.load_bookkeeping(state["bookkeeping"])
+
+    # Private
+
+    def _contents(self) -> dict[str, Any]:
+        fields = self._rows.layout.fields
+        sizes = {"capacity": self.capacity, "num_envs": self.num_envs, "n_step": self.n_step, "gamma": self.gamma}
+        return sizes | {name: [list(fields[name].shape), str(fields[name].dtype)] for name in self._rows.stored}
+
+    def _slots(self, first: int, count: int, out: Tensor) -> Tensor:
+        """Uniform slots of time rows `first <= row < first + count`."""
+        ring = self._rows.ring.rows
+        position = first % ring
+        out.random_(position, position + count, generator=self.generator)
+        if position + count > ring:
+            out.remainder_(ring)
+        if self.num_envs > 1:
+            stream = torch.randint(self.num_envs, out.shape, generator=self.generator, device=self.device)
+            out.add_(stream, alpha=self._rows.stride)
+        return out
+
+
+def _reached(ws: Workspace, start: int, group: str, where: Tensor) -> Tensor:
+    """Observations [K, *shape] reached after the steps `where` [K, 2], counted from row `start`."""
+    name, later = FINAL + group, 0
+    if name not in ws and VALID in ws:
+        name, later = OBSERVATION + group, 1  # the row after an end only resets: it still shows the state reached
+    if name in ws:
+        values = ws[name]
+        steps, columns = where.to(values.device).unbind(1)
+        return values[steps + start + later, columns]
+    raise ValueError(
+        f"the workspace has no {name!r}, the observation reached where a time limit ended an episode; let the "
+        "environment agent write it (final_obs=True)"
+    )
+
+
+def _final_entries(rows: int, num_envs: int, max_episode_steps: int | None) -> int:
+    """Room for one final observation per episode of full length, those under way, and the entry that is nobody's."""
+    return 1 + num_envs * (rows // (max_episode_steps or USUAL_EPISODE) + 2)
