@@ -1,6 +1,7 @@
 """Kills runs with SIGKILL at random moments and resumes them: the parameters must end bit for bit the same.
 
 gaitway bench kill_resume --kills 20 --out benchmarks/results/kill_resume.json
+gaitway bench kill_resume --kills 10 --only sac
 """
 
 from __future__ import annotations
@@ -16,9 +17,25 @@ import time
 from pathlib import Path
 
 SMALL = ["evaluation.episodes=2", "evaluation.interval=6000", "checkpoints.interval=3000"]
+# a replay that wraps around several times, a checkpoint every few hundred steps
+SOFT = [
+    "total_steps=6000",
+    "evaluation.episodes=2",
+    "evaluation.interval=2000",
+    "checkpoints.interval=300",
+    "algorithm.iteration_steps=100",
+    "algorithm.learning_starts=400",
+    "algorithm.replay_size=1000",
+    "algorithm.batch_size=64",
+    "agent.actor_hidden=[64,64]",
+    "agent.critic_hidden=[64,64]",
+]
+HOPPER = ["algorithm=sac", "env.id=Hopper-v5", "env.num_envs=4", "env.num_threads=1"]
 RUNS = {
-    "feed-forward": ["experiment=ppo_hopper", "total_steps=40000", "algorithm.epochs=4", "env.num_threads=1"],
-    "recurrent": ["experiment=ppo_cartpole_masked", "total_steps=40000"],
+    "feed-forward": ["experiment=ppo_hopper", "total_steps=40000", "algorithm.epochs=4", "env.num_threads=1", *SMALL],
+    "recurrent": ["experiment=ppo_cartpole_masked", "total_steps=40000", *SMALL],
+    "sac": ["experiment=sac_pendulum", *SOFT],
+    "sac-hopper": [*HOPPER, "algorithm.n_step=3", "algorithm.update_ratio=0.7", *SOFT],
 }
 
 
@@ -39,27 +56,28 @@ def metrics(run: Path) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--only", choices=RUNS, default=None, help="one kind of run instead of all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default=None)
     options = parser.parse_args()
     draw = random.Random(options.seed)
     rows = []
     folder = Path(tempfile.mkdtemp(prefix="gaitway-kill-"))
-    for name, arguments in RUNS.items():
+    runs = RUNS if options.only is None else {options.only: RUNS[options.only]}
+    for name, arguments in runs.items():
         whole = folder / f"{name}-whole"
         started = time.perf_counter()
-        subprocess.run(
-            command("train", *arguments, *SMALL, f"run_dir={whole}", "--quiet"), check=True, capture_output=True
-        )
+        subprocess.run(command("train", *arguments, f"run_dir={whole}", "--quiet"), check=True, capture_output=True)
         length = time.perf_counter() - started
         expected, lines = fingerprint(whole), metrics(whole)
         kills = 0
-        while kills < options.kills // len(RUNS):
+        while kills < options.kills // len(runs):
             run = folder / f"{name}-{len(rows)}"
-            arguments_now = command("train", *arguments, *SMALL, f"run_dir={run}", "--quiet")
+            arguments_now = command("train", *arguments, f"run_dir={run}", "--quiet")
             moments = []
             while True:  # one run may be killed several times before it is done
-                process = subprocess.Popen(arguments_now, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                with open(folder / "stderr", "w") as said:
+                    process = subprocess.Popen(arguments_now, stdout=subprocess.DEVNULL, stderr=said)
                 moment = draw.uniform(0.1, 1.0) * length
                 try:
                     process.wait(timeout=moment)
@@ -70,7 +88,8 @@ def main() -> None:
                     kills += 1
                 else:
                     if process.returncode != 0:
-                        raise RuntimeError(f"{name} ended with exit code {process.returncode} after kills at {moments}")
+                        last = (folder / "stderr").read_text().splitlines()[-1:]
+                        raise RuntimeError(f"{name} ended with exit code {process.returncode}, kills {moments}: {last}")
                     break
                 if (run / "config.yaml").exists():
                     arguments_now = command("resume", str(run), "--quiet")

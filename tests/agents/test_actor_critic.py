@@ -10,11 +10,10 @@ from gaitway.agents.actor_critic import (
     InferencePolicy,
     MemoryConfig,
     Observations,
-    default_groups,
     learnt_parameters,
 )
 from gaitway.core.seeding import stream
-from gaitway.core.workspace import Workspace
+from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 
@@ -23,27 +22,6 @@ def spec(*groups, action=None):
     made = tuple(ObservationGroup(name, (Component("x", size),), (size,)) for name, size in groups)
     action = action or ActionSpec("continuous", ("a",), (-1.0,), (1.0,))
     return EnvSpec("test", made, action, control_dt=0.02, max_episode_steps=10)
-
-
-def test_default_groups():
-    plain, rich = spec(("policy", 3)), spec(("policy", 3), ("critic", 5), ("extra", 2))
-    loose = spec(("pos", 2), ("vel", 1))
-    none = Observations()
-    assert default_groups(plain, "actor", none) == default_groups(plain, "critic", none) == ("policy",)
-    assert default_groups(rich, "actor", none) == ("policy",)
-    assert default_groups(rich, "critic", none) == ("critic",)
-    assert default_groups(loose, "actor", none) == default_groups(loose, "critic", none) == ("pos", "vel")
-    chosen = Observations(actor=("extra", "policy"))
-    assert default_groups(rich, "actor", chosen) == ("extra", "policy")
-    image = EnvSpec(
-        "test",
-        (ObservationGroup("camera", (Component("pixels", 64),), (1, 8, 8), "uint8"),),
-        plain.action,
-        control_dt=0.02,
-        max_episode_steps=10,
-    )
-    with pytest.raises(ValueError, match="reads vectors"):
-        default_groups(image, "actor", Observations(actor=("camera",)))
 
 
 def test_the_order_of_groups_is_the_order_of_inputs():
@@ -188,3 +166,54 @@ def test_a_seeded_agent_draws_the_same_actions():
         draws.append(ws["action"])
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
+
+
+DISCRETE = ActionSpec("discrete", ("a",), choices=(4,), start=(2,))
+SWITCHES = ActionSpec("multi_discrete", ("a", "b"), choices=(2, 3))
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+@pytest.mark.parametrize("stochastic", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [("gaussian", None), ("squashed_gaussian", None), ("beta", None), ("auto", DISCRETE), ("auto", SWITCHES)],
+)
+def test_a_bound_policy_writes_what_step_writes(kind, action, stochastic, is_dense):
+    config = ActorCriticConfig(distribution=DistributionConfig(kind))
+    made = spec(("policy", 3), ("critic", 2), action=action or ActionSpec("continuous", ("a", "b"), (-1, 0), (1, 3)))
+    policy = ActorCritic(made, config, stream(0, "parameters"))
+    found = []
+    for is_bound in (True, False):
+        observations = {"env/obs/policy": torch.randn(3, 5, 3, generator=stream(0, "test"))}
+        ws = Workspace.packed(observations | {"env/obs/critic": torch.zeros(3, 5, 2)})
+        if is_dense:
+            dense = Workspace.dense(
+                policy.variables(5, 3) | {name: Variable(3, 5, tuple(ws[name].shape[2:])) for name in ws}
+            )
+            dense["env/obs/policy"] = ws["env/obs/policy"]
+            ws = dense
+        options = {"stochastic": stochastic, "generator": stream(0, "policy")}
+        with torch.inference_mode():
+            step = policy.bound(ws, options) if is_bound else lambda t: policy.step(ws, t, **options)  # noqa: B023
+            for t in range(3):
+                step(t)
+        found.append({name: ws[name] for name in policy.writes})
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name]), name
+
+
+def test_a_bound_policy_keeps_the_graph_where_gradients_are_on():
+    policy = ActorCritic(spec(("policy", 3)), None, stream(0, "parameters"))
+    ws = Workspace.packed({"env/obs/policy": torch.randn(2, 5, 3, generator=stream(0, "test"))})
+    step = policy.bound(ws, {"generator": stream(0, "policy")})
+    step(0)
+    step(1)
+    assert ws["policy/params"].requires_grad
+    with torch.inference_mode():
+        other = ActorCritic(spec(("policy", 3)), ActorCriticConfig(memory=MemoryConfig("gru", 4))).bound(ws, {})
+    assert other is not None
+
+
+def test_without_memory_nothing_is_reset():
+    assert not ActorCritic(spec(("policy", 3))).resets
+    assert ActorCritic(spec(("policy", 3)), ActorCriticConfig(memory=MemoryConfig("gru", 4))).resets

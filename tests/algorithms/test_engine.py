@@ -32,11 +32,15 @@ def test_parameters_and_gradients_become_views_of_one_buffer():
     module = network()
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
     flat = FlatParameters(module)
-    assert flat.value.numel() == sum(p.numel() for p in before.values())
     for name, p in module.named_parameters():
         assert torch.equal(p, before[name])
-    module(torch.ones(1, 3)).sum().backward()
-    assert_close(flat.gradient, torch.cat([p.grad.reshape(-1) for p in module.parameters()]))
+        assert (p.data_ptr() - flat.value.data_ptr()) % 64 == 0
+    flat.differentiate(module(torch.ones(1, 3)).square().sum())
+    twin = network()
+    twin(torch.ones(1, 3)).square().sum().backward()
+    for p, other in zip(module.parameters(), twin.parameters(), strict=True):
+        assert_close(p.grad, other.grad)
+    assert_close(flat.gradient.sum(), sum(p.grad.sum() for p in twin.parameters()))
     with torch.no_grad():
         flat.value.zero_()
     assert all(bool((p == 0).all()) for p in module.parameters())

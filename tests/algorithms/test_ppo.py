@@ -51,7 +51,7 @@ def collected(memory, distribution="auto", env_id="toy/cue", **options):
 
 
 def largest_difference(runner, change=lambda fields: None):
-    fields, _ = runner.algorithm._fields(runner.rollout)
+    fields = runner.algorithm.prepare(runner.rollout)
     change(fields)
     policy = runner.policy
     evaluate = policy.evaluate_sequence if policy.is_recurrent else policy.evaluate
@@ -215,8 +215,7 @@ def test_timeout_2_the_target_uses_the_final_observation():
     ws, policy = runner.rollout, runner.policy
     cut = ws["env/truncated"]
     assert bool(cut.any())
-    fields, _ = runner.algorithm._fields(ws)
-    runner.algorithm._estimate(ws, ws["env/reward"], fields)
+    fields = runner.algorithm.prepare(ws)
     with torch.no_grad():
         names = policy.groups["critic"]
 
@@ -427,8 +426,7 @@ def test_value_normalisation_learns_in_units_of_the_return():
     env = make_env("toy/constant", num_envs=16, seed=0)
     runner = make_runner(env, ppo=PPOConfig(rollout_steps=16, minibatches=1, normalise_value=True, gamma=0.9))
     runner.learn(16 * 16 * 3)
-    fields, _ = runner.algorithm._fields(runner.rollout)
-    runner.algorithm._estimate(runner.rollout, runner.rollout["env/reward"], fields)
+    fields = runner.algorithm.prepare(runner.rollout)
     assert fields["return"].abs().mean() < 3.0  # raw targets are around 5 to 10
     assert runner.algorithm.value_norm.denormalise(fields["return"]).mean() > 1.0
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from gaitway.agents.actor_critic import ActorCriticConfig, MemoryConfig
+from gaitway.agents.soft_actor_critic import SoftActorCriticConfig
 from gaitway.algorithms.ppo import PPOConfig
+from gaitway.algorithms.sac import SACConfig
 from gaitway.cli.build import EnvConfig, TrainConfig, build_runner
 from gaitway.cli.config_file import write_config
 from gaitway.core.config import to_config
@@ -16,6 +18,9 @@ from gaitway.runners.logger import Logger
 from gaitway.runners.run_folder import RunFolder
 
 STEPS = 8 * 16  # environment steps of one iteration
+
+SMALL = SoftActorCriticConfig(actor_hidden=(16,), critic_hidden=(16,))
+NORMALISED = replace(SMALL, normalise_observations=True, layer_norm=True)
 
 CASES = {
     "native": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1)),
@@ -27,15 +32,22 @@ CASES = {
     "lstm": TrainConfig(
         env=EnvConfig("gymnasium:CartPole-v1", 8), agent=ActorCriticConfig(memory=MemoryConfig("lstm", 8))
     ),
+    "sac": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1), algorithm=SACConfig(), agent=SMALL),
+    "sac, n-step": TrainConfig(env=EnvConfig("walker/run", 8, 2), algorithm=SACConfig(n_step=3), agent=NORMALISED),
+    "sac, discrete": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 8), algorithm=SACConfig(), agent=SMALL),
 }
 
 
 def shorten(config):
+    short = {"rollout_steps": 16, "minibatches": 4, "epochs": 2}
+    if isinstance(config.algorithm, SACConfig):  # the replay wraps around in the third iteration
+        short = {"iteration_steps": STEPS, "learning_starts": 100, "replay_size": 320, "batch_size": 16}
+        short["update_ratio"] = 0.3
     return replace(
         config,
         total_steps=10 * STEPS,
         torch_threads=1,
-        algorithm=replace(config.algorithm, rollout_steps=16, minibatches=4, epochs=2),
+        algorithm=replace(config.algorithm, **short),
         evaluation=EvaluationConfig(interval=3 * STEPS, episodes=2, max_steps=50),
         checkpoints=CheckpointConfig(interval=STEPS, keep_all=True),
     )
@@ -75,7 +87,7 @@ def test_resume_is_exact(name, tmp_path):
     assert found == expected
 
 
-@pytest.mark.parametrize("name", ["native", "gymnasium", "gru"])
+@pytest.mark.parametrize("name", ["native", "gymnasium", "gru", "sac"])
 def test_resume_from_the_very_first_checkpoint_is_exact(name, tmp_path):
     config = replace(shorten(CASES[name]), total_steps=3 * STEPS, stagger_timeouts=name == "native")
     whole = start(config, tmp_path / "whole")

@@ -287,3 +287,74 @@ def test_a_written_file_is_a_configuration_again(conf: Path, tmp_path: Path) -> 
 def test_relative_folders_do_not_depend_on_the_place(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(conf.parent)
     assert run(Path(os.path.relpath(conf)), "experiment=run").config["algorithm"]["epochs"] == 3
+
+
+@dataclass(frozen=True)
+class SmallNetworks:
+    hidden: tuple[int, ...] = (64, 64)
+    memory: str = "none"
+
+
+@dataclass(frozen=True)
+class LargeNetworks:
+    hidden: tuple[int, ...] = (256, 256)
+    critics: int = 2
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    seed: int = 0
+    algorithm: Any = None
+    agent: Any = None
+
+
+AGENTS: dict[str, type] = {"ppo": SmallNetworks, "sac": LargeNetworks}
+FOLLOWERS = {"agent": ("algorithm", {name: to_config(cls()) for name, cls in AGENTS.items()})}
+
+
+def schema_with_agent(data: Mapping[str, Any]) -> AgentConfig:
+    name = data["algorithm"]["name"]
+    section = {key: value for key, value in data["algorithm"].items() if key != "name"}
+    algorithm = from_config(choose(ALGORITHMS, name, "algorithm.name"), section, "algorithm")
+    agent = from_config(AGENTS[name], data["agent"], "agent")
+    return from_config(AgentConfig, {**data, "algorithm": algorithm, "agent": agent})
+
+
+def run_with_agent(conf: Path, *arguments: str) -> Composed:
+    defaults = {"seed": 0, "algorithm": {"name": "ppo"}, "agent": to_config(SmallNetworks())}
+    return compose(arguments, defaults, schema_with_agent, choices=CHOICES, followers=FOLLOWERS, conf_folder=conf)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["algorithm=sac"], ["algorithm.name=sac"], ["algorithm={name: sac}"], ["experiment=soft_agent"]]
+)
+def test_a_section_follows_the_choice_of_another(conf: Path, arguments: list[str]) -> None:
+    (conf / "experiment" / "soft_agent.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /algorithm: sac\nagent: {critics: 5}\n"
+    )
+    assert run_with_agent(conf).config["agent"] == {"hidden": [64, 64], "memory": "none"}
+    composed = run_with_agent(conf, *arguments, "agent.hidden=[32]")
+    critics = 5 if arguments == ["experiment=soft_agent"] else 2
+    assert composed.config["agent"] == {"hidden": [32], "critics": critics}
+    assert composed.sources["agent.hidden"] == "command line"
+    expected = "experiment soft_agent" if critics == 5 else "default"
+    assert composed.sources["agent.critics"] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["agent.critics=2"], "there is no key 'agent.critics'"),
+        (["algorithm=sac", "agent.memory=gru"], "the known keys of agent are critics, hidden"),
+        (["algorithm=sac", "agent.criticss=3"], "did you mean 'agent.critics'?"),
+        (["algorithm=sac", "alpha=3"], "there is algorithm.alpha"),
+        (["algorithm=sac", "critics=3"], "there is agent.critics"),
+        (["algorithm=sac", "~agent.critics"], "agent.critics has a default"),
+        (["agent=sac"], "agent is 'sac', but it goes with the algorithm; set algorithm=NAME, or single keys of agent"),
+    ],
+)
+def test_mistakes_in_a_section_that_follows(conf: Path, arguments: list[str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_with_agent(conf, *arguments)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

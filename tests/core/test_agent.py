@@ -298,3 +298,22 @@ class TestTemporalAgent:
     def test_it_takes_an_agent(self):
         with pytest.raises(TypeError, match="Linear"):
             TemporalAgent(nn.Linear(1, 1))
+
+    def test_a_run_binds_each_agent_once(self):
+        class Bound(Add):
+            bindings = 0
+
+            def bound(self, ws, options):
+                self.bindings += 1
+                return super().bound(ws, options)
+
+        agent, ws = Bound(), Workspace()
+        cast = TemporalAgent(Agents(Count(), Agents(agent)))
+        cast(ws, n_steps=3, amount=10.0)
+        cast(ws, t=3, n_steps=2)
+        assert agent.bindings == 2
+        assert_close(ws["y"][:, 0], torch.tensor([10.0, 11.0, 12.0, 4.0, 5.0]))
+        step = Agents(Count(), agent).bound(Workspace(), {})
+        with pytest.raises(TypeError, match="no agent declares"):
+            Agents(Count(), agent).bound(ws, {"amonut": 1.0})
+        step(0)

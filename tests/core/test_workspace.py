@@ -684,3 +684,14 @@ def test_the_kind_never_changes_results(writes, span):
     for result in results[1:]:
         for value, expected in zip(result, results[0], strict=True):
             assert_close(value, expected)
+
+
+def test_copiers_keep_nothing_of_what_they_are_given():
+    for ws in (Workspace(), Workspace.dense({"x": Variable(3, 2)})):
+        put, value = ws.copier("x"), torch.zeros(2)
+        for t in range(3):
+            value.fill_(float(t))
+            put(t, value)
+        assert ws["x"].tolist() == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+        with pytest.raises(ValueError, match="variable 'x' has rows"):
+            put(0, torch.zeros(3))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from gaitway.functional.returns import discounted_returns, gae
+from gaitway.functional.returns import accumulate, discounted_returns, gae
 
 
 def column(*values: float | bool) -> Tensor:
@@ -91,7 +91,7 @@ def test_no_gradient_unless_the_value_asks():
         assert not gae(REWARD, VALUE.clone().requires_grad_(), NEXT_VALUE, never, never, 0.9, 0.8).requires_grad
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (24, 5), (33, 16)])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (24, 5), (33, 16), (32, 257), (100, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equals_the_textbook_loop(shape, dtype):
     generator = torch.Generator().manual_seed(shape[0])
@@ -158,3 +158,37 @@ def test_returns_and_lam_one_advantages_agree():
     next_value = torch.cat((value[1:], last.unsqueeze(0)))
     advantage = gae(reward, value, next_value, done, done, 0.9, 1.0)
     assert_close(advantage + value, discounted_returns(reward, done, 0.9, last))
+
+
+@pytest.mark.parametrize("columns", [1, 256, 257])
+@pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 64, 127])
+def test_accumulate_by_rows_and_by_doubling_spans(rows, columns):
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, columns, generator=generator)
+    weight = torch.rand(rows, columns, generator=generator) * (torch.rand(rows, columns, generator=generator) > 0.1)
+    expected = x.double().clone()
+    for t in reversed(range(rows - 1)):
+        expected[t] += weight[t].double() * expected[t + 1]
+    weight[-1] = torch.nan  # there is no row after the last one
+    assert_close(accumulate(x.clone(), weight).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_nothing_leaks_across_an_end_in_long_rollouts():
+    reward, done = torch.zeros(128, 2), torch.zeros(128, 2, dtype=torch.bool)
+    reward[100], done[60, 0] = 1e30, True
+    returns = discounted_returns(reward, done, 1.0)
+    assert (returns[:61, 0] == 0.0).all()
+    assert (returns[:101, 1] == 1e30).all()
+    assert (returns[61:101, 0] == 1e30).all()
+    value = torch.zeros(128, 2)
+    next_value = torch.full((128, 2), torch.nan)
+    ended = torch.ones(128, 2, dtype=torch.bool)
+    assert torch.equal(gae(reward, value, next_value, ended, ended, 0.99, 0.95), reward)
+
+
+def test_half_precision_flags_and_negative_zero():
+    reward = torch.ones(3, 2, dtype=torch.bfloat16)
+    never = torch.zeros(3, 2, dtype=torch.bool)
+    advantage = gae(reward, reward, -reward, never, never, 0.5, 0.5)
+    assert advantage.dtype == torch.bfloat16
+    assert_close(advantage[:, 0].float(), torch.tensor([-0.65625, -0.625, -0.5]))  # delta -0.5, decay 0.25

@@ -41,7 +41,7 @@ def twin(head: Head, params: Tensor) -> reference.Distribution:
         scale = reference.AffineTransform(head._low.double(), head._range.double())
     else:
         base, transforms = reference.Normal(first, second), [reference.TanhTransform()]
-        scale = reference.AffineTransform(head._centre.double(), head._half_range.double())
+        scale = reference.AffineTransform(head.centre.double(), head.half_range.double())
     return reference.TransformedDistribution(reference.Independent(base, 1), [*transforms, scale])
 
 
@@ -237,3 +237,41 @@ def test_mistakes_are_named():
     for kind in (SquashedGaussian, Beta):
         with pytest.raises(ValueError, match="needs finite limits"):
             kind(2, low=-1.0, high=(1.0, math.inf))
+
+
+@pytest.mark.parametrize("name", heads())
+@pytest.mark.parametrize("leading", LEADING)
+def test_score_is_params_log_prob_and_entropy(name, leading):
+    head = heads()[name].double()
+    output = torch.randn(*leading, head.inputs, generator=generator(), dtype=torch.float64, requires_grad=True)
+    raw = head.sample(head(output).detach(), generator(1))
+    weights = torch.randn(2, *leading, generator=generator(2), dtype=torch.float64)
+    learnt = [output, *head.parameters()]
+
+    def slopes(log_prob: Tensor, entropy: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad((weights[0] * log_prob + weights[1] * entropy).sum(), learnt)
+
+    params, log_prob, entropy = head.score(output, raw)
+    assert_close(params, head(output))
+    assert_close(log_prob, head.log_prob(params, raw))
+    assert_close(entropy, head.entropy(params))
+    expected = slopes(head.log_prob(head(output), raw), head.entropy(head(output)))
+    assert_close(slopes(log_prob, entropy), expected)
+
+
+@pytest.mark.parametrize("name", heads())
+@pytest.mark.parametrize("is_random", [True, False])
+def test_a_sampler_draws_what_sample_draws(name, is_random):
+    head = heads()[name]
+    with torch.no_grad():
+        draw = head.sampler(generator(3) if is_random else None)
+        stream = generator(3)
+        for seed in range(2):
+            output = torch.randn(4, head.inputs, generator=generator(seed))
+            params, raw = draw(output)
+            assert torch.equal(params, head(output))
+            expected = head.sample(params, stream) if is_random else head.mode(params)
+            assert torch.equal(raw, expected)
+            kept = raw.clone()
+            output.zero_()  # networks use the memory of their outputs again
+            assert torch.equal(raw, kept)

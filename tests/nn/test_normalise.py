@@ -249,3 +249,21 @@ def test_return_scaler_passes_rewards_while_the_deviation_is_zero():
         torch.tensor([[1.0, 2.0], [0.0, 3.0], [4.0, 5.0]]), torch.zeros(3, 2, dtype=torch.bool), valid
     )
     assert_close(scaled[0, 0], 1 / torch.tensor([1.0, 2, 3, 4, 5]).std(correction=0))
+
+
+@pytest.mark.parametrize("with_done", [True, False])
+def test_return_scaler_over_long_rollouts_equals_a_loop(with_done):
+    scaler, generator = ReturnScaler(3, gamma=0.9), torch.Generator().manual_seed(0)
+    carried, recorded = torch.zeros(3, dtype=torch.float64), []
+    for _ in range(3):
+        reward = torch.randn(50, 3, generator=generator)
+        done = torch.rand(50, 3, generator=generator) < 0.1 if with_done else None
+        scaled = scaler.scale(reward, done)
+        for t in range(50):
+            carried = 0.9 * carried + reward[t].double()
+            recorded.append(carried)
+            if done is not None:
+                carried = torch.where(done[t], 0.0, carried)
+        std = torch.cat(recorded).std(correction=0)
+        assert_close(scaled.double(), reward.double() / std, atol=1e-5, rtol=1e-5)
+        assert_close(scaler.running.double(), carried, atol=1e-5, rtol=1e-5)

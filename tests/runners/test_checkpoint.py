@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import shutil
 
 import pytest
 import torch
@@ -50,6 +51,41 @@ def test_going_back_leaves_no_future_behind(tmp_path):
     assert checkpoints.steps() == [100, 200]
     assert checkpoints.load("last")[1] == 200
     assert checkpoints.steps_of("best") == 100
+
+
+class Chunks:
+    """Attachments that remember what they were told to keep."""
+
+    def tidy(self, keep):
+        self.kept = set(keep)
+
+
+def test_attachments_stay_as_long_as_a_checkpoint_needs_them(tmp_path):
+    chunks = Chunks()
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run", CheckpointConfig(keep=1), chunks)
+    checkpoints.save(10, state(10), 10, attached=["a"])
+    checkpoints.save(20, state(20), 10, attached=["a", "b"])
+    assert chunks.kept == {"a", "b"}
+    checkpoints.save(30, state(30), 30, attached=["b", "c"])  # 10 is the best no more, 20 not the last
+    assert checkpoints.steps() == [30]
+    assert chunks.kept == {"b", "c"}
+    failure = tmp_path / "failures" / "35" / "checkpoint"
+    failure.parent.mkdir(parents=True)
+    shutil.copytree(tmp_path / "checkpoints" / "30", failure)
+    checkpoints.save(40, state(40), 40, attached=["d"])
+    assert chunks.kept == {"b", "c", "d"}
+    assert checkpoints.load()[1] == 40
+
+
+def test_a_checkpoint_that_cannot_be_read_keeps_all_attachments(tmp_path, caplog):
+    chunks = Chunks()
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run", attachments=chunks)
+    checkpoints.save(10, state(10), None, attached=["a"])
+    (tmp_path / "checkpoints" / "10" / files.STRUCTURE_FILE).write_text("{")
+    del chunks.kept
+    assert checkpoints.save(20, state(20), None, attached=["b"])
+    assert not hasattr(chunks, "kept")
+    assert "cannot be read" in caplog.text
 
 
 def test_a_full_disk_leaves_everything_older_untouched(tmp_path, monkeypatch, caplog):

@@ -14,7 +14,7 @@ from gaitway.envs.registry import make_env
 from gaitway.runners.checkpoint import CheckpointConfig
 from gaitway.runners.evaluate import EvaluationConfig
 from gaitway.runners.logger import Logger
-from gaitway.runners.on_policy import OnPolicyRunner, crossed, to_numbers
+from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig, StopConfig
 
@@ -157,19 +157,6 @@ def test_recurrent_runs_learn_on_environments_with_reset_rows():
 def test_resume_needs_a_folder():
     with pytest.raises(ValueError, match="no run folder"):
         make_runner().resume()
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "interval", "expected"),
-    [(0, 99, 100, False), (0, 100, 100, True), (99, 101, 100, True), (100, 199, 100, False), (0, 5, 0, False)],
-)
-def test_crossed(before, after, interval, expected):
-    assert crossed(before, after, interval) is expected
-
-
-def test_to_numbers():
-    assert to_numbers({"a": torch.tensor(1.5), "b": torch.tensor([2])}) == {"a": 1.5, "b": 2.0}
-    assert to_numbers({}) == {}
 
 
 def test_environments_that_forget_begin_new_episodes_everywhere():

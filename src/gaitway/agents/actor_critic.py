@@ -7,32 +7,23 @@ memory the states as they were *before* the step. Everything the learner needs i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from gaitway.agents.observations import GroupNormalisers, Observations, actor_and_critic_groups, input_size
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.functional.sequences import episode_starts
+from gaitway.nn.dense import DenseStack
 from gaitway.nn.distributions import make_distribution
 from gaitway.nn.memory import Memory
 from gaitway.nn.mlp import MLP
-from gaitway.nn.normalise import RunningNorm
-
-
-@dataclass(frozen=True)
-class Observations:
-    """Which groups each network reads, concatenated in this order; empty means the default of the environment."""
-
-    actor: tuple[str, ...] = ()
-    """Default: `policy` if there is one, else all vector groups in declared order."""
-    critic: tuple[str, ...] = ()
-    """Default: `critic` if there is one, else the actor's."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +100,14 @@ class Branch(nn.Module):
         if self.memory is not None:
             assert state is not None
             x, state = self.memory.step(x, state)
-        return self.network(x), state
+            state = state.float()
+        return self.network(x).float(), state
+
+    def remember(self, x: Tensor, state: Tensor | None) -> Tensor:
+        """The state after one step, without what the network makes of it."""
+        assert self.memory is not None
+        assert state is not None
+        return self.memory.step(x, state)[1].float()
 
     def sequence(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> Tensor:
         """[T, B, D] from the state before row 0; `starts` [T, B] marks rows whose state is zeroed first."""
@@ -118,7 +116,7 @@ class Branch(nn.Module):
             assert starts is not None
             mode = self.mode if self.mode != "auto" else "stepwise" if x.is_cuda else "padded"
             x = self.memory.sequence(x, state, starts, mode)
-        return self.network(x)
+        return self.network(x).float()
 
 
 class ActorCritic(SeedableAgent):
@@ -129,22 +127,13 @@ class ActorCritic(SeedableAgent):
     ) -> None:
         super().__init__(rule="last")
         self.config = config = config or ActorCriticConfig()
-        self.groups = {
-            "actor": default_groups(spec, "actor", config.observations),
-            "critic": default_groups(spec, "critic", config.observations),
-        }
+        self.groups = actor_and_critic_groups(spec, config.observations)
         self.spec = spec
         self.all_groups = tuple(dict.fromkeys(self.groups["actor"] + self.groups["critic"]))
-        clip = config.observation_clip or None
-        self.normalisers = nn.ModuleDict()
-        if config.normalise_observations:
-            names = [name for name in self.all_groups if spec.group(name).torch_dtype.is_floating_point]
-            self.normalisers = nn.ModuleDict(
-                {_module_name(name): RunningNorm(spec.group(name).shape, clip=clip) for name in names}
-            )
+        normalised = self.all_groups if config.normalise_observations else ()
+        self.normalisers = GroupNormalisers(spec, normalised, config.observation_clip)
         self.head = make_distribution(spec.action, config.distribution.kind, **distribution_options(spec, config))
-        actor_size = sum(spec.group(name).shape[0] for name in self.groups["actor"])
-        critic_size = sum(spec.group(name).shape[0] for name in self.groups["critic"])
+        actor_size, critic_size = (input_size(spec, self.groups[which]) for which in ("actor", "critic"))
         # a small last layer makes the first policy nearly the same everywhere (Andrychowicz et al. 2021)
         self.actor = Branch(actor_size, config.actor_hidden, self.head.inputs, config, 0.01, generator)
         self.critic = Branch(critic_size, config.critic_hidden, 1, config, 1.0, generator)
@@ -155,6 +144,10 @@ class ActorCritic(SeedableAgent):
     @property
     def is_recurrent(self) -> bool:
         return self.actor.memory is not None
+
+    @property
+    def resets(self) -> bool:
+        return self.is_recurrent
 
     def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
         """The dense variables `step` writes in `rows` steps."""
@@ -173,19 +166,42 @@ class ActorCritic(SeedableAgent):
         return variables
 
     def step(self, ws: Workspace, t: int, *, stochastic: bool = True, generator: torch.Generator | None = None) -> None:
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.all_groups}
+        obs = {name: ws.at(variable, t) for name, variable in zip(self.all_groups, self.reads, strict=True)}
         actor_state = self._state_before(ws, t, "actor", obs)
         output, actor_state = self.actor(self.inputs(obs, "actor"), actor_state)
-        params = self.head(output)
+        head = self.head
+        params = head(output)
         raw = self._choose(params, stochastic, generator)
-        ws.put(self.out("action"), t, self.head.action(raw))
+        ws.put(self.out("action"), t, head.action(raw))
         ws.put(self.out("policy/params"), t, params)
-        if not self.head.raw_is_action:
+        if not head.raw_is_action:
             ws.put(self.out("policy/raw"), t, raw)
         if actor_state is not None:
-            _, critic_state = self.critic(self.inputs(obs, "critic"), self._state_before(ws, t, "critic", obs))
+            critic_state = self.critic.remember(self.inputs(obs, "critic"), self._state_before(ws, t, "critic", obs))
             ws.put(self.out("actor/memory"), t + 1, actor_state)
             ws.put(self.out("critic/memory"), t + 1, critic_state)
+
+    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+        """The same numbers as `step`, with fewer calls: for small batches on the CPU they are what a rollout costs."""
+        network = None if self.is_recurrent or torch.is_grad_enabled() else DenseStack.of(self.actor.network.layers)
+        if network is None:
+            return super().bound(ws, options)
+        head, groups, normalisers = self.head, self.groups["actor"], self.normalisers
+        is_random = options.get("stochastic", True)
+        draw = head.sampler((options.get("generator") or self.generator("cpu")) if is_random else None)
+        names = [(name, f"env/obs/{name}") for name in groups]
+        # copies, because the parameters may stand in the network's own memory, which is used again
+        put_action, put_params, put_raw = (ws.copier(self.out(n)) for n in ("action", "policy/params", "policy/raw"))
+
+        def step(t: int) -> None:
+            obs = {name: ws.at(variable, t) for name, variable in names}
+            params, raw = draw(network.forward(normalisers.inputs(obs, groups)))
+            put_action(t, head.action(raw))
+            put_params(t, params)
+            if not head.raw_is_action:
+                put_raw(t, raw)
+
+        return step
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
         """Forget what was remembered of the episodes that ended before row t."""
@@ -208,11 +224,11 @@ class ActorCritic(SeedableAgent):
 
     def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
         """Normalised groups of one network, concatenated: [..., D]."""
-        parts = []
-        for name in self.groups[which]:
-            norm = self._normaliser(name)
-            parts.append((obs[name] if norm is None else norm(obs[name])).float())
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        return self.normalisers.inputs(obs, self.groups[which])
+
+    def initial_state(self, batch: int, device: torch.device | str) -> Tensor | None:
+        """What the actor remembers before its first step; None without memory."""
+        return None if self.actor.memory is None else self.actor.memory.initial(batch, torch.device(device))
 
     def act(
         self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
@@ -274,19 +290,28 @@ class ActorCritic(SeedableAgent):
             found["inputs/critic"] = self.inputs(obs, "critic")
         return found
 
-    def evaluate(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Distribution parameters [N, P] and values [N] of a minibatch with the fields of `learner_inputs`."""
+    def outputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The head's input [N, ...] and values [N] for a minibatch with the fields of `learner_inputs`.
+
+        With memory for sequences [T, N, ...] that start from `memory/actor` and `memory/critic` [N, S].
+        """
         actor_inputs, critic_inputs = _inputs_of(batch)
-        output, _ = self.actor(actor_inputs, None)
-        value, _ = self.critic(critic_inputs, None)
-        return self.head(output), value.squeeze(-1)
+        if self.is_recurrent:
+            output = self.actor.sequence(actor_inputs, batch["memory/actor"], batch["starts"])
+            value = self.critic.sequence(critic_inputs, batch["memory/critic"], batch["starts"])
+        else:
+            output, _ = self.actor(actor_inputs, None)
+            value, _ = self.critic(critic_inputs, None)
+        return output, value.squeeze(-1)
+
+    def evaluate(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Distribution parameters [N, P] and values [N] of a minibatch; see `outputs`."""
+        output, value = self.outputs(batch)
+        return self.head(output), value
 
     def evaluate_sequence(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The same for sequences [T, N, ...] that start from `memory/actor` and `memory/critic` [N, S]."""
-        actor_inputs, critic_inputs = _inputs_of(batch)
-        output = self.actor.sequence(actor_inputs, batch["memory/actor"], batch["starts"])
-        value = self.critic.sequence(critic_inputs, batch["memory/critic"], batch["starts"])
-        return self.head(output), value.squeeze(-1)
+        """The same for sequences."""
+        return self.evaluate(batch)
 
     def starts(self, ws: Workspace) -> Tensor:
         """bool [T, B]: rows before which the memory was emptied (row 0 goes on from its stored state)."""
@@ -295,32 +320,36 @@ class ActorCritic(SeedableAgent):
     def update_normalisers(self, ws: Workspace) -> None:
         """Count this rollout's observations, each row once. Between updates, so that the policy that is learnt from is
         the one that acted."""
-        valid = ws["env/valid"] if "env/valid" in ws else None
-        for name in self.all_groups:
-            norm = self._normaliser(name)
-            if norm is not None:
-                norm.update(ws[f"env/obs/{name}"][: ws.T], valid)
+        self.normalisers.count(ws, self.all_groups)
 
-    def _normaliser(self, group: str) -> RunningNorm | None:
-        name = _module_name(group)
-        norm = self.normalisers[name] if name in self.normalisers else None
-        assert norm is None or isinstance(norm, RunningNorm)
-        return norm
+
+class ActingPolicy(Protocol):
+    """What can be used without a learner: `state` is whatever the policy remembers, None if nothing."""
+
+    groups: dict[str, tuple[str, ...]]
+
+    def initial_state(self, batch: int, device: torch.device | str) -> Tensor | None: ...
+
+    def act(
+        self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor | None]: ...
 
 
 class InferencePolicy:
     """A trained policy as a function: observation in, action out, with its normaliser and its memory."""
 
-    def __init__(self, policy: ActorCritic, stochastic: bool = False, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, policy: ActingPolicy, stochastic: bool = False, generator: torch.Generator | None = None
+    ) -> None:
         self.policy, self.stochastic, self.generator = policy, stochastic, generator
         self._state: Tensor | None = None
 
     @torch.inference_mode()
     def __call__(self, obs: Observation) -> Tensor:
         """Actions [B, ...] for observations `{group: [B, ...]}`."""
-        if self.policy.actor.memory is not None and self._state is None:
+        if self._state is None:
             first = obs[self.policy.groups["actor"][0]]
-            self._state = self.policy.actor.memory.initial(len(first), first.device)
+            self._state = self.policy.initial_state(len(first), first.device)
         action, self._state = self.policy.act(obs, self._state, self.stochastic, self.generator)
         return action
 
@@ -332,34 +361,9 @@ class InferencePolicy:
             self._state = self._state * (~mask.bool()).unsqueeze(-1)
 
 
-def _module_name(group: str) -> str:
-    """A name for a group's module: no dots, no clash with other groups or with attributes of nn.ModuleDict."""
-    return "group:" + group.replace("%", "%25").replace(".", "%2E")
-
-
 def _inputs_of(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     actor_inputs = batch["inputs/actor"]
     return actor_inputs, batch.get("inputs/critic", actor_inputs)
-
-
-def default_groups(spec: EnvSpec, which: str, chosen: Observations) -> tuple[str, ...]:
-    """The groups of one network: those named in the config, else the environment's default."""
-    names = tuple(getattr(chosen, which))
-    if not names and which == "critic":
-        names = ("critic",) if "critic" in spec.group_names else default_groups(spec, "actor", chosen)
-    if not names:
-        vectors = tuple(group.name for group in spec.groups if group.is_vector)
-        names = ("policy",) if "policy" in spec.group_names else vectors
-    for name in names:
-        if name not in spec.group_names:
-            raise ValueError(
-                f"agent.observations.{which} names {name!r}, but {spec.id} has the groups {spec.group_names}"
-            )
-        if not spec.group(name).is_vector:
-            raise ValueError(
-                f"agent.observations.{which} names {name!r}, {spec.group(name).shape}; this policy reads vectors"
-            )
-    return names
 
 
 def distribution_options(spec: EnvSpec, config: ActorCriticConfig) -> dict[str, Any]:

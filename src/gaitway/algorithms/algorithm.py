@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from gaitway.core.workspace import Workspace
@@ -21,6 +22,20 @@ class Now:
     env_steps: int = 0
     fraction: float = 0.0
     """Environment steps over the planned total, 0 to 1."""
+
+
+class DeviceNow:
+    """The same as numbers on the device, for losses: a recorded update reads what stands there when it is replayed."""
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.iteration = torch.zeros((), dtype=torch.int64, device=device)
+        self.env_steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.fraction = torch.zeros((), device=device)
+
+    def set(self, now: Now) -> None:
+        self.iteration.fill_(now.iteration)
+        self.env_steps.fill_(now.env_steps)
+        self.fraction.fill_(now.fraction)
 
 
 @dataclass(frozen=True)
@@ -61,13 +76,14 @@ def value_at(coefficient: Coefficient, now: Now) -> float:
 
 class LossTerm(Protocol):
     """One loss of an on-policy algorithm. The algorithm runs the policy once per minibatch and puts its outputs into
-    `batch` under `new/*`; a term never runs the network."""
+    `batch` under `new/*`; a term never runs the network. It looks at no tensor's value (`if loss > 1`): updates may be
+    compiled or recorded as a CUDA graph. `coef` may be a `Schedule`; `now` holds tensors."""
 
     name: str
     coef: Coefficient
     reads: tuple[str, ...]
 
-    def __call__(self, batch: Batch, now: Now) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss (a scalar) and statistics (scalars) of one minibatch."""
         ...
 

@@ -3,47 +3,58 @@
 An algorithm hands over its trainable modules and a function `loss(batch) -> (total, statistics)`. The engine owns
 what makes a step fast and static: one flat buffer for all parameters and one for all gradients (views per layer), a
 fused optimiser whose learning rate is a tensor, and a device vector in which statistics add up until somebody reads it.
-Nothing here looks at a tensor's value, so the same step can run eagerly, compiled or captured.
+Nothing here looks at a tensor's value, so the same step can run eagerly, compiled or inside a recorded `Program`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Batch
+from gaitway.core.execution import Execution, ExecutionConfig
 
 LossFunction = Callable[[Batch], tuple[Tensor, dict[str, Tensor]]]
+DirectGradientFunction = Callable[[Batch], dict[str, Tensor]]
 BeforeStep = Callable[[dict[str, Tensor], Tensor], None]
 """Called with the statistics and the learning-rate tensor before the parameters move."""
 
+ALIGNMENT = 16
+"""Every parameter begins at a multiple of this many numbers: fast matrix products ask for it."""
+PIECE = 4096
+"""A GPU's optimiser gives each of its processors a tensor: one flat tensor would keep most of them idle."""
+
 
 class FlatParameters:
-    """All parameters of `module` as views of one tensor, likewise their gradients; names keep `module`'s order."""
+    """The parameters of `module` as views of one tensor, `value`; names keep `module`'s order.
 
-    def __init__(self, module: nn.Module) -> None:
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    Those that require a gradient, with one flat `gradient` beside them; or, with `gradients=False`, all of them as
+    constants (a target network).
+    """
+
+    def __init__(self, module: nn.Module, gradients: bool = True) -> None:
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad or not gradients]
         if not named:
             raise ValueError("there is nothing to learn: no parameter of the module requires a gradient")
-        first = named[0][1]
         if len({(p.dtype, p.device) for _, p in named}) > 1:
             raise ValueError("all parameters must have one dtype and one device; move the module with .to() first")
         self.names = [name for name, _ in named]
         self.shapes = [list(p.shape) for _, p in named]
-        size = sum(p.numel() for _, p in named)
-        self.value = nn.Parameter(torch.empty(size, dtype=first.dtype, device=first.device))
-        self.value.grad = torch.zeros_like(self.value)
-        start = 0
-        for _, p in named:
-            end = start + p.numel()
-            with torch.no_grad():
-                self.value[start:end].copy_(p.reshape(-1))
-                p.data = self.value.data[start:end].view_as(p)
-            p.grad = self.value.grad[start:end].view_as(p)
-            start = end
+        self.views = [p for _, p in named]
+        self._gaps = [p.new_zeros(-p.numel() % ALIGNMENT) for p in self.views]
+        self.value = nn.Parameter(self._flat([p.detach() for p in self.views]), requires_grad=gradients)
+        for parameter, piece in zip(self.views, self._pieces(self.value.data), strict=True):
+            parameter.data = piece
+            parameter.requires_grad_(gradients)
+        if gradients:
+            self.value.grad = torch.zeros_like(self.value)
+            for parameter, piece in zip(self.views, self._pieces(self.value.grad), strict=True):
+                parameter.grad = piece
+        self.pieces = self._for_optimiser() if gradients else []
+        """What an optimiser is given: the flat tensor, on a GPU in pieces."""
 
     @property
     def gradient(self) -> Tensor:
@@ -51,9 +62,32 @@ class FlatParameters:
         assert gradient is not None
         return gradient
 
+    def differentiate(self, total: Tensor) -> None:
+        """Overwrite `gradient` by that of `total`: one copy, nothing to zero and nothing to add to."""
+        gradients = torch.autograd.grad(total, self.views, materialize_grads=True)
+        self._flat(gradients, out=self.gradient)
+
+    def _for_optimiser(self) -> list[nn.Parameter]:
+        if self.value.device.type != "cuda":
+            return [self.value]
+        pieces = []
+        for piece, gradient in zip(self.value.data.split(PIECE), self.gradient.split(PIECE), strict=True):
+            pieces.append(nn.Parameter(piece))
+            pieces[-1].grad = gradient
+        return pieces
+
+    def _flat(self, tensors: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
+        """One tensor of all, each followed by the zeros that let the next one begin aligned."""
+        parts = [tensor.reshape(-1) for tensor in tensors]
+        return torch.cat([part for pair in zip(parts, self._gaps, strict=True) for part in pair if len(part)], out=out)
+
+    def _pieces(self, flat: Tensor) -> list[Tensor]:
+        sizes = [size for p, gap in zip(self.views, self._gaps, strict=True) for size in (p.numel(), gap.numel())]
+        return [piece.view_as(p) for piece, p in zip(flat.split(sizes)[::2], self.views, strict=True)]
+
 
 class Engine:
-    """Runs minibatch steps: zero gradients, forward, backward, clip, optimiser, statistics."""
+    """Runs gradient steps: forward, backward, clip, optimiser, statistics."""
 
     def __init__(
         self,
@@ -66,28 +100,39 @@ class Engine:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         before_step: BeforeStep | None = None,
+        execution: Execution | None = None,
     ) -> None:
         self.parameters = FlatParameters(module)
-        self.loss = loss
+        device = self.parameters.value.device
+        self.execution = execution or Execution(ExecutionConfig("eager"), device)
+        self.loss = self.execution.compiled(loss)
+        self.direct: DirectGradientFunction | None = None
+        """If set, called instead of `loss`: writes the gradient itself and returns the statistics."""
         self.before_step = before_step
         self.max_grad_norm = max_grad_norm
-        device = self.parameters.value.device
         self.learning_rate = torch.tensor(learning_rate, dtype=torch.float32, device=device)
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimiser]
         self.optimiser = kind(
-            [self.parameters.value], lr=self.learning_rate, eps=eps, weight_decay=weight_decay, fused=True
+            self.parameters.pieces,
+            lr=self.learning_rate,
+            eps=eps,
+            weight_decay=weight_decay,
+            fused=True,
+            capturable=device.type == "cuda",
         )
         self.statistics: tuple[str, ...] = ()
         self.totals = torch.zeros(0, device=device)
-        self.steps_since_read = 0
+        self._one = torch.ones((), device=device)
 
     def step(self, batch: Batch) -> None:
         """One gradient step on one minibatch."""
-        gradient = self.parameters.gradient
-        gradient.zero_()
-        total, statistics = self.loss(batch)
-        total.backward()
+        if self.direct is not None:
+            statistics = self.direct(batch)
+        else:
+            total, statistics = self.loss(batch)
+            self.parameters.differentiate(total)
         with torch.no_grad():
+            gradient = self.parameters.gradient
             norm = torch.linalg.vector_norm(gradient)
             if self.max_grad_norm is not None:
                 gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
@@ -98,21 +143,24 @@ class Engine:
 
     def read(self) -> dict[str, Tensor]:
         """Mean of every statistic since the last call, as tensors."""
-        mean = self.totals / max(self.steps_since_read, 1)
+        if not self.statistics:
+            return {}
+        mean = self.totals[1:] / self.totals[0].clamp(min=1.0)
         self.totals.zero_()
-        self.steps_since_read = 0
         return dict(zip(self.statistics, mean.unbind(), strict=True))
 
     def set_learning_rate(self, value: float) -> None:
         self.learning_rate.fill_(value)
 
     def state_dict(self) -> dict[str, Any]:
-        state = self.optimiser.state.get(self.parameters.value, {})
+        states = [self.optimiser.state.get(piece, {}) for piece in self.parameters.pieces]
+        moments = {name: torch.cat([state[name] for state in states]) for name in states[0] if name != "step"}
+        count = {"step": states[0]["step"].clone()} if moments else {}
         return {
             "names": list(self.parameters.names),
             "shapes": [list(shape) for shape in self.parameters.shapes],
             "learning_rate": self.learning_rate.clone(),
-            "optimiser": {name: value.clone() for name, value in state.items()},
+            "optimiser": count | moments,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -126,15 +174,27 @@ class Engine:
                 f"{list(state['names'])}, here they are {self.parameters.names}"
             )
         self.learning_rate.copy_(state["learning_rate"])
-        self.optimiser.state.clear()
-        if state["optimiser"]:
-            device = self.parameters.value.device
-            moved = {name: value.to(device).clone() for name, value in state["optimiser"].items()}
-            self.optimiser.state[self.parameters.value] = moved
+        moments = {name: value for name, value in state["optimiser"].items() if name != "step"}
+        if not moments:  # before its first step
+            for held in self.optimiser.state.values():
+                for value in held.values():
+                    value.zero_()
+            return
+        sizes = [len(piece) for piece in self.parameters.pieces]
+        parts = {name: value.to(self.parameters.value.device).split(sizes) for name, value in moments.items()}
+        for index, piece in enumerate(self.parameters.pieces):
+            loaded = {name: part[index] for name, part in parts.items()}
+            loaded["step"] = state["optimiser"]["step"].to(piece.device)
+            held = self.optimiser.state[piece]
+            for name, value in loaded.items():  # into the same memory, if there is some: a recorded step reads that
+                if name in held:
+                    held[name].copy_(value)
+                else:
+                    held[name] = value.clone()
 
     def _add(self, statistics: dict[str, Tensor]) -> None:
+        """Sums, behind the number of steps they are of: a recorded step must count itself."""
         if not self.statistics:
             self.statistics = tuple(statistics)
-            self.totals = torch.zeros(len(statistics), device=self.learning_rate.device)
-        self.totals += torch.stack([statistics[name].detach().float() for name in self.statistics])
-        self.steps_since_read += 1
+            self.totals = torch.zeros(1 + len(statistics), device=self.learning_rate.device)
+        self.totals += torch.stack([self._one, *(statistics[name].detach() for name in self.statistics)])

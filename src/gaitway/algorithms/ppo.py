@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Batch, Coefficient, LossTerm, Now, Schedule, value_at
+from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now, Schedule, value_at
+from gaitway.algorithms.direct_gradient import DirectGradient
 from gaitway.algorithms.engine import Engine
 from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
+from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.rollout import Minibatches, check_minibatches
@@ -100,8 +102,11 @@ class PPO:
         num_envs: int,
         terms: Sequence[LossTerm] | None = None,
         seed: int = 0,
+        execution: Execution | None = None,
     ) -> None:
         self.policy = policy
+        self.device = next(policy.parameters()).device
+        self.execution = execution or Execution(device=self.device)
         self.config = config = config or PPOConfig()
         self.num_envs = num_envs
         if policy.is_recurrent and config.recompute_advantage:
@@ -125,54 +130,94 @@ class PPO:
             eps=config.adam_eps,
             weight_decay=config.weight_decay,
             before_step=self._adapt_rate if config.schedule == "adaptive" else None,
+            execution=self.execution,
         )
-        self.device = self.engine.learning_rate.device
+        if self.execution.mode == "eager" and self.execution.precision == "fp32" and self.device.type == "cpu":
+            self._direct = DirectGradient.of(policy, self.terms)
+            if self._direct is not None:
+                self.engine.direct = self._direct_gradient
+        self._pass = self.execution.program(self._step_all, "a pass of PPO over its minibatches")
+        self._prepare = self.execution.program(self._prepare_rollout, "PPO's preparation of a rollout")
+        self._estimate_again = self.execution.program(self._estimate, "PPO's new estimate of advantages")
+        self._weights: list[float] = []
+        self._constants = tuple(term.coef for term in self.terms)
+        self._data = Workspace()
+        self._place: tuple[int, ...] = ()
+        self._fields: dict[str, Tensor] = {}
         self.value_norm = ValueNorm().to(self.device) if config.normalise_value else None
         self.reward_scale = ReturnScaler(num_envs, config.gamma).to(self.device) if config.scale_reward else None
         self.coefficients = torch.zeros(len(self.terms), device=self.device)
         self.generator = stream(seed, "minibatch", self.device)
-        self._now = Now()
+        self._now = DeviceNow(self.device)
 
     def update(self, data: Workspace, now: Now) -> dict[str, Tensor]:
         """Learn from a rollout; returns mean losses and statistics as tensors."""
+        with self.execution.numerics():
+            return self._update(data, now)
+
+    def _update(self, data: Workspace, now: Now) -> dict[str, Tensor]:
         config = self.config
-        self._now = now
-        self.coefficients.copy_(torch.tensor([value_at(term.coef, now) for term in self.terms]))
+        self._now.set(now)
+        self._weights = [value_at(term.coef, now) for term in self.terms]
+        for coefficient, weight in zip(self.coefficients, self._weights, strict=True):
+            coefficient.fill_(weight)
+        constants = tuple(term.coef for term in self.terms)
+        if constants != self._constants:  # somebody changed a weight by hand, which a recording would not notice
+            self._constants = constants
+            self._pass.forget()
         if config.schedule in ("linear", "cosine"):
             self.engine.set_learning_rate(decayed(config.learning_rate, config.schedule, now.fraction))
-        reward = self._reward(data)
-        fields, columns = self._fields(data)
-        critic_inputs = self.policy.critic_inputs(data)
+        self.prepare(data)
         last_epoch = config.epochs
         for epoch in range(config.epochs):
-            if epoch == 0 or config.recompute_advantage:
-                explained = self._estimate(data, reward, fields, critic_inputs)
-            for batch in self.batches.epoch(fields, self.generator, columns):
-                self.engine.step(batch)
-            if config.target_kl is not None and self._mean_kl(fields) > config.target_kl:
+            if epoch and config.recompute_advantage:
+                self._estimate_again()
+            if self.batches.fill(self._fields, self.generator, self._columns):
+                self._pass.forget()
+            self._pass()
+            if config.target_kl is not None and self._mean_kl() > config.target_kl:
                 last_epoch = epoch + 1
                 break
         metrics = self.engine.read()
         metrics["learning_rate"] = self.engine.learning_rate.clone()
-        metrics["epochs"] = torch.tensor(float(last_epoch), device=self.device)
-        metrics["explained_variance"] = explained
-        std = self.policy.head.std(fields["params"])
+        metrics["epochs"] = torch.full((), float(last_epoch), device=self.device)
+        metrics["explained_variance"] = self._explained.clone()
+        params = self._fields["params"]
+        std = self.policy.head.std(params)
         if std is not None:
             metrics["std"] = std.mean()
-            metrics["std_at_bound"] = self.policy.head.at_bound(fields["params"]) / std.numel()
+            metrics["std_at_bound"] = self.policy.head.at_bound(params) / std.numel()
         self.policy.update_normalisers(data)
         return metrics
 
+    def prepare(self, data: Workspace) -> dict[str, Tensor]:
+        """The fields that minibatches are cut from: network inputs, old log-probabilities, advantages, returns."""
+        self._data = data
+        if self.execution.captures:
+            place = tuple(data[name].data_ptr() for name in data)
+            if place != self._place:  # recordings read from another place in memory
+                self._place = place
+                self._prepare.forget()
+                self._estimate_again.forget()
+        self._prepare()
+        return self._fields
+
     @torch.no_grad()
-    def _reward(self, ws: Workspace) -> Tensor:
+    def _prepare_rollout(self) -> None:
+        """Everything that is computed once per rollout."""
+        self._reward = self._reward_of(self._data)
+        self._fields, self._columns = self._fields_of(self._data)
+        self._critic_inputs = self.policy.critic_inputs(self._data)
+        self._estimate()
+
+    def _reward_of(self, ws: Workspace) -> Tensor:
         """What is learnt from: `reward/total`, the weighted sum of the reward sources, perhaps scaled."""
         reward = ws["reward/total"] if "reward/total" in ws else ws["env/reward"]
         if self.reward_scale is None:
             return reward
         return self.reward_scale.scale(reward, ws["env/done"], ws["env/valid"] if "env/valid" in ws else None)
 
-    @torch.no_grad()
-    def _fields(self, ws: Workspace) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    def _fields_of(self, ws: Workspace) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """What minibatches are cut from, and which of it is per environment."""
         policy = self.policy
         raw = policy.raw_actions(ws)
@@ -192,20 +237,19 @@ class PPO:
         return fields, ("memory/actor", "memory/critic")
 
     @torch.no_grad()
-    def _estimate(
-        self, ws: Workspace, reward: Tensor, fields: dict[str, Tensor], critic_inputs: Tensor | None = None
-    ) -> Tensor:
-        """Fill in `value`, `advantage` and `return` (all [T, B]) and return the explained variance.
+    def _estimate(self) -> None:
+        """Fill in `value`, `advantage` and `return` (all [T, B]) and the explained variance.
 
         `value` is what the critic said and `return` what it should learn to say, both in its own units.
         """
-        config = self.config
-        value, following = self.policy.values(ws, critic_inputs)
+        config, ws, fields = self.config, self._data, self._fields
+        value, following = self.policy.values(ws, self._critic_inputs)
         if self.value_norm is not None:
             value_raw, following = self.value_norm.denormalise(value), self.value_norm.denormalise(following)
         else:
             value_raw = value
-        advantage = gae(reward, value_raw, following, ws["env/terminated"], ws["env/done"], config.gamma, config.lam)
+        done = ws["env/done"]
+        advantage = gae(self._reward, value_raw, following, ws["env/terminated"], done, config.gamma, config.lam)
         target = advantage + value_raw
         if self.value_norm is not None:
             self.value_norm.update(target, ws["env/valid"] if "env/valid" in ws else None)
@@ -214,8 +258,16 @@ class PPO:
             goal = target
         if config.normalise_advantage == "rollout":
             advantage = standardise(advantage, fields.get("weight"))
-        fields.update({"value": value, "advantage": advantage, "return": goal})
-        return explained_variance(value_raw, target, fields.get("weight"))
+        for name, new in (("value", value), ("advantage", advantage), ("return", goal)):
+            if name in fields:  # a new estimate takes the place of the old one: recordings know that place
+                fields[name].copy_(new)
+            else:
+                fields[name] = new
+        self._explained = explained_variance(value_raw, target, fields.get("weight"))
+
+    def _step_all(self) -> None:
+        for batch in self.batches.batches:
+            self.engine.step(batch)
 
     def _loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of the terms on one minibatch; runs the policy once."""
@@ -235,7 +287,10 @@ class PPO:
         statistics: dict[str, Tensor] = {}
         for index, term in enumerate(self.terms):
             loss, more = term(batch, self._now)
-            total = total + self.coefficients[index] * loss
+            if isinstance(term.coef, Schedule):
+                total = total + self.coefficients[index] * loss
+            elif term.coef:  # a term without weight is only looked at
+                total = torch.add(total, loss, alpha=term.coef)
             statistics[f"loss/{term.name}"] = loss.detach()
             statistics |= more
         statistics["loss/total"] = total.detach()
@@ -243,12 +298,19 @@ class PPO:
             statistics["kl"] = weighted_mean(head.kl(batch["params"], params), batch.get("weight"))
         return total, statistics
 
+    def _direct_gradient(self, batch: Batch) -> dict[str, Tensor]:
+        """The same without autograd, where the derivative is written out."""
+        assert self._direct is not None
+        if self.config.normalise_advantage == "minibatch":
+            batch = batch | {"advantage": standardise(batch["advantage"], batch.get("weight"))}
+        return self._direct(batch, self._weights)
+
     def _adapt_rate(self, statistics: dict[str, Tensor], rate: Tensor) -> None:
         rate.copy_(adapted_rate(rate, statistics["kl"], self.config.desired_kl, self.config.learning_rate_range))
 
     @torch.no_grad()
-    def _mean_kl(self, fields: dict[str, Tensor]) -> float:
-        policy = self.policy
+    def _mean_kl(self) -> float:
+        policy, fields = self.policy, self._fields
         params, _ = policy.evaluate_sequence(fields) if policy.is_recurrent else policy.evaluate(fields)
         return float(weighted_mean(policy.head.kl(fields["params"], params), fields.get("weight")))
 

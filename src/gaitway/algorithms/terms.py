@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gaitway.algorithms.algorithm import Batch, Coefficient, Now
+from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow
 from gaitway.envs.vec_env import ActionSpec
 from gaitway.functional.policy_losses import clipped_surrogate, value_error, weighted_mean
 
@@ -24,7 +24,7 @@ class Surrogate:
     def __init__(self, clip: float = 0.2, coef: Coefficient = 1.0) -> None:
         self.clip, self.coef = clip, coef
 
-    def __call__(self, batch: Batch, now: Now) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
         weight = batch.get("weight")
         loss, ratio = clipped_surrogate(batch["new/log_prob"], batch["log_prob"], batch["advantage"], self.clip)
         clipped = ((ratio.detach() - 1.0).abs() > self.clip).float()
@@ -40,7 +40,7 @@ class ValueLoss:
     def __init__(self, clip: float | None = None, coef: Coefficient = 1.0) -> None:
         self.clip, self.coef = clip, coef
 
-    def __call__(self, batch: Batch, now: Now) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
         error = value_error(batch["new/value"], batch["value"], batch["return"], self.clip)
         return weighted_mean(error, batch.get("weight")), {}
 
@@ -54,7 +54,7 @@ class Entropy:
     def __init__(self, coef: Coefficient = 0.0) -> None:
         self.coef = coef
 
-    def __call__(self, batch: Batch, now: Now) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
         return -weighted_mean(batch["new/entropy"], batch.get("weight")), {}
 
 
@@ -74,7 +74,7 @@ class ActionBound:
         self.coef, self.margin = coef, margin
         self.centre, self.half_range = (low + high) / 2, (high - low) / 2
 
-    def __call__(self, batch: Batch, now: Now) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
         mean = batch["new/mean"]
         if self.centre.device != mean.device:
             self.centre, self.half_range = self.centre.to(mean.device), self.half_range.to(mean.device)

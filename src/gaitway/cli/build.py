@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -10,20 +11,31 @@ from typing import Any, Literal
 import torch
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
+from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.algorithms.ppo import PPO, PPOConfig
-from gaitway.core.config import ConfigError, from_config
+from gaitway.algorithms.sac import SAC, SACConfig
+from gaitway.core.config import ConfigError, choose, from_config, to_config
+from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 from gaitway.envs.mujoco_batch import choose_num_threads
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import VecEnv
+from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.logger import Logger
+from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 
-ALGORITHMS: dict[str, type] = {"ppo": PPOConfig}
-"""Algorithm name -> the dataclass that holds its numbers."""
+ALGORITHMS: dict[str, tuple[type, type]] = {
+    "ppo": (PPOConfig, ActorCriticConfig),
+    "sac": (SACConfig, SoftActorCriticConfig),
+}
+"""Algorithm name -> the dataclasses that hold its numbers and those of its networks."""
+Policy = ActorCritic | SoftActorCritic
+Runner = OnPolicyRunner | OffPolicyRunner
+LARGE_UPDATE = 256 * 256
+"""Rows times width from which a second torch thread is worth its waiting."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +69,23 @@ class TrainConfig(RunnerConfig):
     run_dir: str | None = None
     """Where the run is written; null: a fresh folder under runs/."""
     device: str = "cpu"
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     torch_threads: int | None = None
-    """Threads of torch; null: 1 on the CPU, because two torch threads beside a busy simulator cost more than they
-    bring."""
+    """Threads of torch; null: 1, because two torch threads beside a busy simulator cost more than they bring; 2 for
+    SAC on the CPU with batches and networks of 256 or more, beside which the simulator rests."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     repositories: tuple[str, ...] = ()
     """Further git repositories whose state is archived in the run folder."""
     env: EnvConfig = field(default_factory=EnvConfig)
-    algorithm: PPOConfig = field(default_factory=PPOConfig)
-    agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+    algorithm: PPOConfig | SACConfig = field(default_factory=PPOConfig)
+    agent: ActorCriticConfig | SoftActorCriticConfig = field(default_factory=ActorCriticConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        wanted = ALGORITHMS[self.algorithm.name][1]
+        if not isinstance(self.agent, wanted):
+            raise ValueError(f"agent is a {type(self.agent).__name__}; {self.algorithm.name} takes a {wanted.__name__}")
         if self.torch_threads is not None and self.torch_threads < 1:
             raise ValueError(f"torch_threads is {self.torch_threads}; use a positive number, or null for 1")
         if self.run_dir is not None and not self.run_dir.strip():
@@ -80,22 +96,33 @@ def parse(data: Mapping[str, Any]) -> TrainConfig:
     """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
     section = data.get("algorithm") or {}
     name = section.get("name", "ppo") if isinstance(section, Mapping) else section
-    if name not in ALGORITHMS:
-        raise ConfigError(f"algorithm.name is {name!r}; known algorithms are {sorted(ALGORITHMS)}")
-    config = from_config(TrainConfig, data)
+    algorithm, agent = choose(ALGORITHMS, name, "algorithm.name")
+    sections: dict[str, Any] = {
+        "algorithm": from_config(algorithm, section, "algorithm"),
+        "agent": from_config(agent, data.get("agent") or {}, "agent"),
+    }
+    config = from_config(TrainConfig, {**data, **sections})
     try:
         torch.device(config.device)
     except RuntimeError as error:
         raise ConfigError(f"device is {config.device!r}; use cpu, cuda or cuda:0") from error
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"device is {config.device!r} but torch finds no GPU; use device=cpu")
+    Execution(config.execution, config.device)  # refuses what the device cannot do
     return config
+
+
+def choices() -> dict[str, Any]:
+    """The sections whose keys depend on the algorithm, with their defaults, as `compose` takes them."""
+    algorithms = {name: to_config(algorithm()) for name, (algorithm, _) in ALGORITHMS.items()}
+    agents = {name: to_config(agent()) for name, (_, agent) in ALGORITHMS.items()}
+    return {"choices": {"algorithm": algorithms}, "followers": {"agent": ("algorithm", agents)}}
 
 
 def effective(config: TrainConfig) -> TrainConfig:
     """The config with every automatic choice made, so that a resumed run makes the same ones."""
     threads = choose_num_threads(config.env.num_threads, config.env.num_envs)
-    torch_threads = config.torch_threads or 1
+    torch_threads = config.torch_threads or _choose_torch_threads(config)
     return replace(config, env=replace(config.env, num_threads=threads), torch_threads=torch_threads)
 
 
@@ -129,10 +156,21 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
         raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")
 
 
-def build_algorithm(config: TrainConfig, env: VecEnv) -> PPO:
-    policy = ActorCritic(env.spec, config.agent, stream(config.seed, "parameters"))
-    policy = policy.to(config.device)
-    return PPO(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed)
+def build_policy(config: TrainConfig, spec: EnvSpec, generator: torch.Generator | None = None) -> Policy:
+    """The networks of the config for an environment, on the CPU."""
+    if isinstance(config.agent, SoftActorCriticConfig):
+        return SoftActorCritic(spec, config.agent, generator)
+    return ActorCritic(spec, config.agent, generator)
+
+
+def build_algorithm(config: TrainConfig, env: VecEnv) -> PPO | SAC:
+    policy = build_policy(config, env.spec, stream(config.seed, "parameters")).to(config.device)
+    execution = Execution(config.execution, config.device)
+    if isinstance(config.algorithm, SACConfig):
+        assert isinstance(policy, SoftActorCritic)
+        return SAC(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
+    assert isinstance(policy, ActorCritic)
+    return PPO(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
 
 
 def build_runner(
@@ -142,7 +180,7 @@ def build_runner(
     *,
     progress: Progress | None = None,
     logger: Logger | None = None,
-) -> OnPolicyRunner:
+) -> Runner:
     """Environment (unless it is given), policy, algorithm and runner of a config."""
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
@@ -153,9 +191,10 @@ def build_runner(
     def make(purpose: str, num_envs: int) -> VecEnv:
         return build_env(config, purpose, num_envs)
 
-    return OnPolicyRunner(
-        env, algorithm, runner_config, folder=folder, make_env=make, logger=logger, progress=progress
-    )  # fmt: skip
+    parts: dict[str, Any] = {"folder": folder, "make_env": make, "logger": logger, "progress": progress}
+    if isinstance(algorithm, SAC):
+        return OffPolicyRunner(env, algorithm, runner_config, **parts)
+    return OnPolicyRunner(env, algorithm, runner_config, **parts)
 
 
 def default_run_dir(config: TrainConfig, experiment: str | None) -> str:
@@ -178,3 +217,13 @@ def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:
     if "options" in merged:
         merged["options"] = {**env.options, **merged["options"]}
     return replace(env, **merged)
+
+
+def _choose_torch_threads(config: TrainConfig) -> int:
+    """The fixed rule: one, or two where they help and are there. The simulator waits while SAC learns."""
+    if not isinstance(config.algorithm, SACConfig) or torch.device(config.device).type != "cpu":
+        return 1
+    assert isinstance(config.agent, SoftActorCriticConfig)
+    width = max((*config.agent.actor_hidden, *config.agent.critic_hidden), default=0)
+    wanted = 2 if config.algorithm.batch_size * width >= LARGE_UPDATE else 1
+    return min(wanted, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

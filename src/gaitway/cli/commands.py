@@ -7,21 +7,23 @@ import logging
 import shutil
 import sys
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from gymnasium.error import Error as GymnasiumError
 
+from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.analysis.plots import plot_run
 from gaitway.cli.build import (
-    ALGORITHMS,
+    Runner,
     TrainConfig,
     build_algorithm,
     build_env,
     build_runner,
     check_evaluation,
+    choices,
     default_run_dir,
     effective,
     parse,
@@ -36,7 +38,7 @@ from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.code_archive import archive_code
 from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.logger import Logger, setup_log
-from gaitway.runners.on_policy import OnPolicyRunner
+from gaitway.runners.off_policy import replay_memory
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.signals import EXIT_INTERRUPT, EXIT_REQUEUE
@@ -50,8 +52,7 @@ log = logging.getLogger("gaitway")
 
 
 def train(options: argparse.Namespace) -> int:
-    choices = {"algorithm": {name: to_config(cls()) for name, cls in ALGORITHMS.items()}}
-    composed = compose(options.overrides, to_config(TrainConfig()), parse, choices=choices)
+    composed = compose(options.overrides, to_config(TrainConfig()), parse, **choices())
     config = effective(parse(composed.config))
     if config.run_dir is None:
         config = replace(config, run_dir=default_run_dir(config, composed.experiment))
@@ -60,12 +61,16 @@ def train(options: argparse.Namespace) -> int:
         return 0
     assert config.run_dir is not None
     env = build_env(config)  # all this before the folder is made, so that a mistake leaves nothing behind
-    build_algorithm(config, env)
+    algorithm = build_algorithm(config, env)
     check_evaluation(config, env)
+    if isinstance(algorithm, SAC):
+        memory = replay_memory(algorithm)
+        if not options.quiet:
+            console.print(memory)
     folder = RunFolder.create(config.run_dir)
     write_config(folder.config, to_config(config), composed.sources)
     try:
-        return _run(config, folder, env, options.quiet, checkpoint=None, until=None)
+        return _run(config, folder, env, options.quiet, Plan())
     except USER_ERRORS:
         if not (folder.checkpoints / "last").exists():  # it never began
             shutil.rmtree(folder.path, ignore_errors=True)
@@ -85,35 +90,46 @@ def resume(options: argparse.Namespace) -> int:
         return 0
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
-    return _run(config, folder, build_env(config), options.quiet, checkpoint, until)
+    plan = Plan(checkpoint, until, options.fresh_replay)
+    if plan.fresh_replay and not isinstance(config.algorithm, SACConfig):
+        raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
+    return _run(config, folder, build_env(config), options.quiet, plan)
 
 
-def _run(
-    config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, checkpoint: str | None, until: int | None
-) -> int:
+@dataclass(frozen=True)
+class Plan:
+    """From where to where a run is trained."""
+
+    checkpoint: str | None = None
+    """Which one to go on from; None begins anew."""
+    until: int | None = None
+    """Environment steps to train to; None: the run's total_steps."""
+    fresh_replay: bool = False
+
+
+def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan: Plan) -> int:
     with env, folder.writing():
         remove_leftovers(folder.checkpoints)
-        return _run_alone(config, folder, env, quiet, checkpoint, until)
+        return _run_alone(config, folder, env, quiet, plan)
 
 
-def _run_alone(
-    config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, checkpoint: str | None, until: int | None
-) -> int:
+def _run_alone(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan: Plan) -> int:
     setup_log(folder.log, config.log_level)
     logger = Logger(folder.path, tensorboard=config.logging.tensorboard, wandb=config.logging.wandb)
-    progress = Progress(until or config.total_steps, quiet=quiet, title=config.env.id)
+    progress = Progress(plan.until or config.total_steps, quiet=quiet, title=config.env.id)
     try:
         runner = build_runner(config, folder, env, progress=progress, logger=logger)
-        if checkpoint is None:
+        if plan.checkpoint is None:
             log.info("training %s in %s, seed %d, from step 0", config.env.id, folder.path, config.seed)
             logger.truncate(0)
             folder.write_contract(runner.env.spec.to_dict())
             archive_code(folder, config.repositories)
         else:
-            steps = runner.resume(checkpoint)
-            log.info("going on from step %d of %s", steps, folder.path)
+            options = {"fresh_replay": True} if plan.fresh_replay else {}
+            steps = runner.resume(plan.checkpoint, **options)
+            log.info("going on from step %d of %s%s", steps, folder.path, " with an empty replay" * plan.fresh_replay)
         change_value(folder.config, "total_steps", config.total_steps, "gaitway resume")
-        runner.learn(None if until is None else max(until - runner.env_steps, 0))
+        runner.learn(None if plan.until is None else max(plan.until - runner.env_steps, 0))
         log.info("stopped at step %d by %s", runner.env_steps, runner.stopped_by or "the plan")
         return _finish(runner, folder)
     except KeyboardInterrupt:
@@ -127,7 +143,7 @@ def _run_alone(
         logger.close()
 
 
-def _finish(runner: OnPolicyRunner, folder: RunFolder) -> int:
+def _finish(runner: Runner, folder: RunFolder) -> int:
     runner.close()
     try:
         plot_run(folder.path)

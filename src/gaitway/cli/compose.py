@@ -58,6 +58,7 @@ def compose(
     schema: Callable[[dict[str, Any]], Any],
     *,
     choices: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    followers: Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]] | None = None,
     config_dir: str | Path | None = None,
     conf_folder: Path = CONF_FOLDER,
 ) -> Composed:
@@ -65,9 +66,11 @@ def compose(
 
     `defaults` are plain (`to_config(TrainConfig())`). `choices` are the sections whose keys depend on their `name`:
     `{"algorithm": {"ppo": to_config(PPOConfig()), ...}}`; `algorithm=ppo` and `algorithm.name=ppo` mean the same.
+    `followers` are the sections whose keys depend on the name of another section:
+    `{"agent": ("algorithm", {"ppo": to_config(ActorCriticConfig()), ...})}`.
     `config_dir` holds presets of the user (`experiment/*.yaml`) besides those in `conf_folder`.
     """
-    layers = _Layers(_folders(conf_folder, config_dir), dict(choices or {}))
+    layers = _Layers(_folders(conf_folder, config_dir), dict(choices or {}), dict(followers or {}))
     arguments = layers.read_arguments(overrides)
     with _hydra(layers, defaults):
         composed, sources = _compose_once(layers, arguments)
@@ -81,7 +84,8 @@ def compose(
                 source = sources[f"{section}.name"]
                 composed, sources = _compose_once(layers, arguments)
                 sources[f"{section}.name"] = source
-    _check_deletions(arguments, defaults, layers)
+    defaults = layers.defaults_in_force(defaults)
+    _check_deletions(arguments, defaults)
     typed = _validate(schema, composed, sources, defaults)
     if dataclasses.is_dataclass(typed) and not isinstance(typed, type):
         composed = _overlay(composed, to_config(typed))
@@ -99,6 +103,7 @@ class _Layers:
 
     folders: list[Path]
     choices: dict[str, Mapping[str, Mapping[str, Any]]]
+    followers: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
     experiment: str | None = None
     file: Path | None = None
     file_content: DictConfig | None = None
@@ -119,11 +124,26 @@ class _Layers:
                 self._check_choice(key, value)
                 self.experiment = str(value) if key == "experiment" else self.experiment
                 arguments.append(text.lstrip("+"))
+            elif key in self.followers and not isinstance(value, dict) and not override.is_delete():
+                leader = self.followers[key][0]
+                raise ConfigError(
+                    f"{key} is {value!r}, but it goes with the {leader}; set {leader}=NAME, or single keys of {key}",
+                    key,
+                )
             elif override.is_delete():
                 arguments.append(text)
             else:
                 arguments.append("++" + text.lstrip("+"))
         return arguments
+
+    def defaults_in_force(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults with the sections as they are for what was chosen."""
+        chosen: dict[str, Any] = {}
+        for section, options in self.choices.items():
+            chosen[section] = {"name": self.chosen[section], **options[self.chosen[section]]}
+        for section, (leader, entries) in self.followers.items():
+            chosen[section] = entries[self.chosen[leader]]
+        return {**defaults, **chosen}
 
     def label(self, config_path: str) -> str:
         group, _, name = config_path.partition("/")
@@ -208,13 +228,15 @@ def _parse(text: str) -> Override:
 @contextmanager
 def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
     """Hydra with our layers, and afterwards as it was: also inside a program that uses Hydra for itself."""
-    base = {key: value for key, value in defaults.items() if key not in layers.choices}
+    sections = (*layers.choices, *layers.followers)
+    base = {key: value for key, value in defaults.items() if key not in sections}
     groups = [{section: defaults[section]["name"]} for section in layers.choices]
+    groups += [{section: f"${{{leader}}}"} for section, (leader, _) in layers.followers.items()]
     primary = {"defaults": ["_self_", *groups, {"experiment": None}, {"config": None}], **base}
     primary["hydra"] = {"searchpath": [f"file://{folder}" for folder in layers.folders[1:]]}
     store, instance = ConfigStore.instance(), GlobalHydra.instance()
     saved_store, saved_hydra = store.repo, instance.hydra
-    store.repo = {key: value for key, value in saved_store.items() if key not in ("config", *layers.choices)}
+    store.repo = {key: value for key, value in saved_store.items() if key not in ("config", *sections)}
     instance.clear()
     try:
         store.store(name=_PRIMARY, node=primary)
@@ -222,6 +244,9 @@ def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
         for section, entries in layers.choices.items():
             for name, entry in entries.items():
                 store.store(name=name, group=section, node={"name": name, **entry})
+        for section, (_, entries) in layers.followers.items():
+            for name, entry in entries.items():
+                store.store(name=name, group=section, node=dict(entry))
         with hydra.initialize_config_dir(str(layers.folders[0]), job_name="gaitway", version_base="1.3"):
             yield
     finally:
@@ -270,10 +295,8 @@ def _assigned(content: Mapping[str, Any], path: str) -> list[str]:
     return [key for key, value in flatten(content, path).items() if value != {}]
 
 
-def _check_deletions(arguments: list[str], defaults: Mapping[str, Any], layers: _Layers) -> None:
+def _check_deletions(arguments: list[str], defaults: Mapping[str, Any]) -> None:
     known = flatten(defaults)
-    for section, name in layers.chosen.items():
-        known.update(flatten(layers.choices[section][name], section))
     for argument in arguments:
         key = argument[1:].partition("=")[0]
         if argument.startswith("~") and any(name == key or name.startswith(f"{key}.") for name in known):

@@ -15,10 +15,10 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from gaitway.agents.actor_critic import ActorCritic, InferencePolicy, learnt_parameters
+from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
 from gaitway.analysis.plots import plot_run, plot_runs
 from gaitway.analysis.runs import find_runs
-from gaitway.cli.build import ALGORITHMS, TrainConfig, build_env, parse
+from gaitway.cli.build import ALGORITHMS, Policy, TrainConfig, build_env, build_policy, parse
 from gaitway.cli.compose import list_experiments, read_config
 from gaitway.core.config import ConfigError
 from gaitway.core.files import FORMAT_VERSION
@@ -96,14 +96,14 @@ def info(options: argparse.Namespace) -> int:
     folder, config = open_run(options.run)
     state, steps = Checkpoints(folder.checkpoints, folder.run_id).load("last")
     contract = EnvSpec.from_dict(folder.read_contract())
-    policy = ActorCritic(contract, config.agent)
+    policy = build_policy(config, contract)
     policy.load_state_dict(state["algorithm"]["policy"])
     found = {
         "algorithm": config.algorithm.name,
         "env": config.env.id,
         "steps": steps,
         "parameters_sha256": parameters_sha256(learnt_parameters({"policy": policy})),
-        "parameters": sum(p.numel() for p in policy.parameters()),
+        "parameters": sum(p.numel() for p in policy.parameters() if p.requires_grad),
         "format_version": FORMAT_VERSION,
         "gaitway_version": state["version"],
         "best": state["best"],
@@ -127,7 +127,9 @@ def list_what(options: argparse.Namespace) -> int:
     elif options.what == "robots":
         rows = [{"id": name, "description": text} for name, text in ROBOTS.items()]
     elif options.what == "algorithms":
-        rows = [{"id": name, "description": (cls.__doc__ or "").split("\n")[0]} for name, cls in ALGORITHMS.items()]
+        rows = [
+            {"id": name, "description": (cls.__doc__ or "").split("\n")[0]} for name, (cls, _) in ALGORITHMS.items()
+        ]
     else:
         rows = [{"id": name, "description": text} for name, text in list_experiments().items()]
     if options.json:
@@ -184,7 +186,7 @@ def open_run(path: str) -> tuple[RunFolder, TrainConfig]:
     return folder, config
 
 
-def load_policy(folder: RunFolder, config: TrainConfig, env: VecEnv, which: str) -> tuple[ActorCritic, int, str]:
+def load_policy(folder: RunFolder, config: TrainConfig, env: VecEnv, which: str) -> tuple[Policy, int, str]:
     """A trained policy, its environment steps and which checkpoint it is (`last` where there is no best)."""
     checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
     if which == "best" and not (folder.checkpoints / "best").exists():
@@ -196,7 +198,7 @@ def load_policy(folder: RunFolder, config: TrainConfig, env: VecEnv, which: str)
             f"{config.env.id} has changed since this run: its observations or actions differ from contract.json; "
             "evaluate with the environment the policy was trained on"
         )
-    policy = ActorCritic(env.spec, config.agent)
+    policy = build_policy(config, env.spec)
     policy.load_state_dict(state["algorithm"]["policy"])
     policy.to(config.device).eval()
     return policy, steps, which

@@ -69,6 +69,12 @@ def parser() -> argparse.ArgumentParser:
     resume.add_argument("run", metavar="DIR")
     resume.add_argument("limits", nargs="*", metavar="until=N|more=N", help="train to N steps, or N steps more")
     resume.add_argument("--checkpoint", default="last", help="last (default), best or a number of steps")
+    resume.add_argument(
+        "--fresh-replay",
+        action="store_true",
+        help="go on with an empty replay, where its files are lost: the policy plays algorithm.learning_starts steps "
+        "into it before it learns again (off-policy runs; the result is no longer that of an uninterrupted run)",
+    )
     resume.add_argument("--quiet", action="store_true", help="no progress display")
 
     evaluate = commands.add_parser("eval", help="measure a trained policy")

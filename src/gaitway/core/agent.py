@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import torch
@@ -43,6 +43,13 @@ class Agent(nn.Module):
     def __call__(self, ws: Workspace, t: int = 0, **options: Any) -> Any:
         """Run `step` on row t."""
         return self.step(ws, t, **options)
+
+    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+        """`step` on `ws` with these options, for a run over many rows: a function of t.
+
+        Override it to look up once what stays the same during a run: networks, names, options. Parameters do too.
+        """
+        return functools.partial(self, ws, **options)
 
     def declared_options(self) -> frozenset[str] | None:
         """Options that `step` takes, or None if it takes any."""
@@ -123,6 +130,16 @@ class Agents(Agent):
             return
         for agent, names in zip(self.agents, self._plan(tuple(options)), strict=True):
             agent(ws, t, **{name: options[name] for name in names})
+
+    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+        plan = zip(self, self._plan(tuple(options)), strict=True)
+        steps = [agent.bound(ws, {name: options[name] for name in names}) for agent, names in plan]
+
+        def step(t: int) -> None:
+            for each in steps:
+                each(t)
+
+        return step
 
     def _plan(self, options: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
         """Which of the options each agent gets; found once per set of options, because signatures are slow to read."""
@@ -248,6 +265,7 @@ class TemporalAgent(Around):
         first = {**options, "reset": True} if reset else options
         _check_declared(self.agent, tuple(first))
         agent, resets, count = self.agent, self.agent.resets, 0
+        step = agent.bound(ws, options)
         if reset and len(ws):
             ended = torch.ones(ws.B, dtype=torch.bool, device=ws[next(iter(ws))].device)
         while n_steps is None or count < n_steps:
@@ -256,7 +274,10 @@ class TemporalAgent(Around):
                 mask = ended if count == 0 and ended is not None else ended_before(ws, row)
                 if mask is not None:
                     agent.reset(ws, row, mask)
-            agent(ws, row, **(options if count else first))
+            if reset and count == 0:
+                agent(ws, row, **first)
+            else:
+                step(row)
             count += 1
             if stop_variable is not None and bool(ws.at(stop_variable, row).all()):
                 break

@@ -8,7 +8,7 @@ read as `env/terminated | env/truncated`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import torch
@@ -71,6 +71,14 @@ class Workspace:
             self._create(name, t, value)
         else:
             storage.put(t, value)
+
+    def copier(self, name: str) -> Callable[[int, Tensor], None]:
+        """`put` of one variable, for runs over many rows and for values whose memory will be used again: storage that
+        keeps what it is given gets a copy."""
+        storage = self._variables.get(name)
+        if isinstance(storage, Preallocated):
+            return storage.put
+        return lambda t, value: self.put(name, t, value.clone())
 
     def at(self, name: str, t: int) -> Tensor:
         """Row t of variable `name`, `[B, *e]`: the very tensor that was put (growing), else a view."""
@@ -182,10 +190,6 @@ class Workspace:
     def kind(self, name: str) -> str:
         """Storage of a variable: growing, packed, dense or shared."""
         return self._stored(name).kind
-
-    def copies(self, name: str) -> bool:
-        """Whether `put` copies into memory of the variable's own (dense, shared) instead of keeping the tensor."""
-        return isinstance(self._variables.get(name), Preallocated)
 
     def rows(self, name: str) -> int:
         """Number of rows of one variable, its extra row included."""

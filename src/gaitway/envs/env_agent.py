@@ -7,8 +7,8 @@ seen, what was done and what came of it; observation variables hold one row more
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -65,11 +65,19 @@ class Observe(_EnvPart):
         self.reads: tuple[str, ...] = ()
 
     def step(self, ws: Workspace, t: int, *, reset: bool = False) -> None:
-        world = self._world[0]
-        if reset or world.current is None:
-            world.current = world.env.reset()
-        for group in world.groups:
-            put(ws, f"env/obs/{group}", t, world.current[group])
+        self.bound(ws, {"reset": reset})(t)
+
+    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
+        world, reset = self._world[0], options.get("reset", False)
+        copiers = [(group, ws.copier(name)) for group, name in zip(world.groups, self.writes, strict=True)]
+
+        def step(t: int) -> None:
+            if reset or world.current is None:
+                world.current = world.env.reset()
+            for group, put in copiers:
+                put(t, world.current[group])
+
+        return step
 
 
 class Advance(_EnvPart):
@@ -87,28 +95,37 @@ class Advance(_EnvPart):
         self.writes = tuple(writes)
 
     def step(self, ws: Workspace, t: int) -> None:
+        self.bound(ws, {})(t)
+
+    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         world = self._world[0]
-        action = ws.at("action", t)
-        started = time.perf_counter()
-        result = world.env.step(action)
-        world.simulation_seconds += time.perf_counter() - started
-        world.current = result.obs
-        put(ws, "env/reward", t, result.reward.float())
-        put(ws, "env/terminated", t, result.terminated)
-        put(ws, "env/truncated", t, result.truncated)
-        if result.valid is not None:
-            put(ws, "env/valid", t, result.valid)
-        for name in world.metrics:
-            put(ws, f"env/metric/{name}", t, result.metrics[name].float())
-        for group in world.groups:
-            put(ws, f"env/obs/{group}", t + 1, result.obs[group])
-            if world.final_obs:
-                put(ws, f"env/final_obs/{group}", t, result.final_obs[group])
+        # copies, because the environment will use the memory of its results again
+        put_reward, put_terminated, put_truncated, put_valid = map(
+            ws.copier, ("env/reward", "env/terminated", "env/truncated", "env/valid")
+        )
+        metrics = [(name, ws.copier(f"env/metric/{name}")) for name in world.metrics]
+        obs = [(group, ws.copier(f"env/obs/{group}")) for group in world.groups]
+        final_obs = [(group, ws.copier(f"env/final_obs/{group}")) for group in world.groups if world.final_obs]
 
+        def step(t: int) -> None:
+            action = ws.at("action", t)
+            started = time.perf_counter()
+            result = world.env.step(action)
+            world.simulation_seconds += time.perf_counter() - started
+            world.current = result.obs
+            put_reward(t, result.reward.float())
+            put_terminated(t, result.terminated)
+            put_truncated(t, result.truncated)
+            if result.valid is not None:
+                put_valid(t, result.valid)
+            for name, put in metrics:
+                put(t, result.metrics[name].float())
+            for group, put in obs:
+                put(t + 1, result.obs[group])
+            for group, put in final_obs:
+                put(t, result.final_obs[group])
 
-def put(ws: Workspace, name: str, t: int, value: Tensor) -> None:
-    """Write a tensor whose memory the environment will use again: storage that keeps what it is given gets a copy."""
-    ws.put(name, t, value if ws.copies(name) else value.clone())
+        return step
 
 
 def env_variables(

@@ -1,8 +1,8 @@
 """Returns and advantages over step rows: pure functions of time-major tensors `[T, B]`.
 
 Row t is one step: what was seen, done and received stand in the same row. `terminated` stops the bootstrap, `done`
-(terminated or truncated) stops the trace. Both functions walk backwards over rows of one preallocated result, one
-kernel per row, so they are cheap for small batches and can be captured in a CUDA graph.
+(terminated or truncated) stops the trace. Both are one recurrence, `accumulate`, which walks over the rows or doubles
+the span it has summed, whichever the shape makes cheaper; no value is looked at, so a CUDA graph can record either.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def gae(
     terminated = _flag("terminated", terminated, reward)
     done = _flag("done", done, reward)
     with torch.no_grad():
-        reached = torch.where(terminated, 0.0, next_value)  # not a product: 0 * NaN is NaN
+        reached = _zero_where(terminated, next_value)
         advantage = torch.add(reward, reached, alpha=gamma, out=reached).sub_(value)
         if lam != 0.0:
-            _accumulate_backwards(advantage, done, gamma * lam)
+            advantage = accumulate(advantage, _going_on(done, gamma * lam, advantage.dtype))
     if value.requires_grad and torch.is_grad_enabled():
         advantage = advantage - (value - value.detach())  # adds exactly 0 and the gradient -1
     return advantage
@@ -62,21 +62,40 @@ def discounted_returns(reward: Tensor, done: Tensor, gamma: float, bootstrap: Te
     with torch.no_grad():
         returns = reward.clone(memory_format=torch.contiguous_format)
         if bootstrap is not None and len(returns):
-            returns[-1] += gamma * torch.where(done[-1], 0.0, bootstrap)
-        _accumulate_backwards(returns, done, gamma)
-    return returns
+            returns[-1] += gamma * _zero_where(done[-1], bootstrap)
+        return accumulate(returns, _going_on(done, gamma, returns.dtype))
 
 
-def _accumulate_backwards(rows: Tensor, done: Tensor, decay: float) -> None:
-    """In place: `rows[t] += decay (1 - done[t]) rows[t+1]`, from the last row but one to the first."""
-    if len(rows) < 2:
-        return
-    going_on = (~done).view(torch.uint8).to(rows.dtype)  # several times faster than casting a bool tensor
-    weights = going_on.mul_(decay).unbind(0)
-    views = rows.unbind(0)
-    later = views[-1]
-    for row, weight in zip(views[-2::-1], weights[-2::-1], strict=True):
-        later = row.addcmul_(weight, later)
+def accumulate(rows: Tensor, weight: Tensor) -> Tensor:
+    """`y_t = rows_t + weight_t y_{t+1}` from the last row to the first, `[T, B]`; `rows` may be overwritten.
+
+    `weight` is `[T, B]` (its last row is not used). Small batches over many rows are summed in spans that double:
+    `log2 T` passes over everything instead of T small ones.
+    """
+    steps = len(rows)
+    if steps >= 32 and (rows.is_cuda or rows[0].numel() <= 256):
+        span = 1
+        while span < steps:
+            rows = torch.cat((torch.addcmul(rows[:-span], weight[: steps - span], rows[span:]), rows[-span:]))
+            weight = weight[:-span] * weight[span:]  # of rows that are complete the weight is no longer asked for
+            span *= 2
+        return rows
+    views, weights = rows.unbind(0), weight.unbind(0)
+    for t in range(steps - 2, -1, -1):
+        views[t].addcmul_(weights[t], views[t + 1])
+    return rows
+
+
+def _going_on(done: Tensor, weight: float, dtype: torch.dtype) -> Tensor:
+    """`weight` where not done, else 0."""
+    return (~done).view(torch.uint8).to(dtype).mul_(weight)  # several times faster than casting a bool tensor
+
+
+def _zero_where(flag: Tensor, x: Tensor) -> Tensor:
+    """`x`, or 0 where `flag`: by the bits, because 0 * NaN is NaN, and torch.where takes three times as long."""
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+    all_or_none = flag.view(torch.uint8).to(integer).sub_(1)  # -1 has all bits set
+    return all_or_none.bitwise_and_(x.detach().contiguous().view(integer)).view(x.dtype)
 
 
 def _check_floats(**tensors: Tensor) -> None:

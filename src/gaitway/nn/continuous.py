@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -32,8 +32,8 @@ class Gaussian(Head):
     deviations start at `init_std`.
     """
 
-    _centre: Tensor
-    _half_range: Tensor
+    centre: Tensor
+    half_range: Tensor
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class Gaussian(Head):
         self.num_params, self.raw_shape = 2 * size, (size,)
         lower, upper = _limits(size, low, high)
         bounded = torch.isfinite(lower) & torch.isfinite(upper) & rescale
-        self.register_buffer("_centre", torch.where(bounded, (upper + lower) / 2, 0.0), persistent=False)
-        self.register_buffer("_half_range", torch.where(bounded, (upper - lower) / 2, 1.0), persistent=False)
-        self._shifts = bool((self._centre != 0).any())
-        self._scales = bool((self._half_range != 1).any())
+        self.register_buffer("centre", torch.where(bounded, (upper + lower) / 2, 0.0), persistent=False)
+        self.register_buffer("half_range", torch.where(bounded, (upper - lower) / 2, 1.0), persistent=False)
+        self._shifts = bool((self.centre != 0).any())
+        self._scales = bool((self.half_range != 1).any())
         if not state_dependent:
             # Two names, so that weights saved with the other std_type are refused instead of misread.
             self._spread_name = "log_std" if std_type == "log" else "linear_std"
@@ -78,23 +78,50 @@ class Gaussian(Head):
 
     def forward(self, output: Tensor) -> Tensor:
         if self.state_dependent:
-            mean, spread = output.chunk(2, -1)
-            std = self._to_std(spread)
+            output, spread = output.chunk(2, -1)
         else:
-            mean, std = output, self._to_std(getattr(self, self._spread_name))
-        if self._shifts:
-            mean = torch.addcmul(self._centre, mean, self._half_range)
-        elif self._scales:
-            mean = mean * self._half_range
-        if self._scales:
-            std = std * self._half_range
+            spread = self.spread
+        mean, std = self._scaled_mean(output), self._scaled_std(spread)
         return torch.cat((mean, std.expand_as(mean)), -1)
+
+    def score(self, output: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.state_dependent:
+            return super().score(output, raw)
+        # One deviation for all rows: its logarithm is [A] numbers instead of [..., A], and comes without a logarithm.
+        mean, log_std = self._scaled_mean(output), self._to_log_std(self.spread)
+        if self._scales:
+            log_std = log_std + self.half_range.log()
+        total = log_std.sum()
+        z = (raw - mean) * (-log_std).exp()
+        log_prob = torch.add(-self.size * HALF_LOG_2_PI - total, (z * z).sum(-1), alpha=-0.5)
+        entropy = (total + self.size * (0.5 + HALF_LOG_2_PI)).expand(log_prob.shape)
+        return torch.cat((mean, log_std.exp().expand_as(mean)), -1), log_prob, entropy
+
+    @property
+    def spread(self) -> Tensor:
+        """The parameter `[A]` of a deviation that all states share, in logarithms for "log"."""
+        return getattr(self, self._spread_name)
 
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
         """Reparametrised: differentiable in `params`."""
         mean, std = params.chunk(2, -1)
         noise = torch.empty_like(mean, memory_format=torch.contiguous_format).normal_(generator=generator)
         return torch.addcmul(mean, std, noise)
+
+    def sampler(self, generator: torch.Generator | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        if self.state_dependent:
+            return super().sampler(generator)
+        std = self._scaled_std(self.spread).detach()
+
+        def draw(output: Tensor) -> tuple[Tensor, Tensor]:
+            mean = self._scaled_mean(output)
+            params = torch.cat((mean, std.expand_as(mean)), -1)
+            if generator is None:
+                return params, self.mode(params)
+            noise = torch.empty_like(mean, memory_format=torch.contiguous_format).normal_(generator=generator)
+            return params, torch.addcmul(mean, std, noise)
+
+        return draw
 
     def mode(self, params: Tensor) -> Tensor:
         return params[..., : self.size]
@@ -121,7 +148,7 @@ class Gaussian(Head):
         std = params[..., self.size :]
         smallest, largest = self.std_range
         margin = 1e-5  # rounding of exp(log(bound)) and of the rescaling
-        low, high = self._half_range * (smallest * (1 + margin)), self._half_range * (largest * (1 - margin))
+        low, high = self.half_range * (smallest * (1 + margin)), self.half_range * (largest * (1 - margin))
         return ((std <= low) | (std >= high)).sum()
 
     @torch.no_grad()
@@ -136,11 +163,20 @@ class Gaussian(Head):
     def _to_parameter(self, std: float) -> float:
         return math.log(std) if self.std_type == "log" else std
 
-    def _to_std(self, parameter: Tensor) -> Tensor:
+    def _scaled_std(self, parameter: Tensor) -> Tensor:
+        std = self._to_log_std(parameter).exp() if self.std_type == "log" else parameter.clamp(*self.std_range)
+        return std * self.half_range if self._scales else std
+
+    def _to_log_std(self, parameter: Tensor) -> Tensor:
         smallest, largest = self.std_range
         if self.std_type == "log":
-            return parameter.clamp(math.log(smallest), math.log(largest)).exp()
-        return parameter.clamp(smallest, largest)
+            return parameter.clamp(math.log(smallest), math.log(largest))
+        return parameter.clamp(smallest, largest).log()
+
+    def _scaled_mean(self, mean: Tensor) -> Tensor:
+        if self._shifts:
+            return torch.addcmul(self.centre, mean, self.half_range)
+        return mean * self.half_range if self._scales else mean
 
 
 class SquashedGaussian(Head):
@@ -154,8 +190,8 @@ class SquashedGaussian(Head):
 
     raw_is_action = False
     entropy_is_exact = False
-    _centre: Tensor
-    _half_range: Tensor
+    centre: Tensor
+    half_range: Tensor
 
     def __init__(
         self,
@@ -173,9 +209,9 @@ class SquashedGaussian(Head):
         self.size, self.inputs = size, self.gaussian.inputs
         self.num_params, self.raw_shape = 2 * size, (size,)
         lower, upper = _finite_limits("SquashedGaussian", size, low, high)
-        self.register_buffer("_centre", (upper + lower) / 2, persistent=False)
-        self.register_buffer("_half_range", (upper - lower) / 2, persistent=False)
-        self._log_scale = math.fsum(math.log(value) for value in self._half_range.tolist()) + 2.0 * size * LOG_2
+        self.register_buffer("centre", (upper + lower) / 2, persistent=False)
+        self.register_buffer("half_range", (upper - lower) / 2, persistent=False)
+        self._log_scale = math.fsum(math.log(value) for value in self.half_range.tolist()) + 2.0 * size * LOG_2
 
     def forward(self, output: Tensor) -> Tensor:
         return self.gaussian(output)
@@ -184,12 +220,18 @@ class SquashedGaussian(Head):
         """u, reparametrised: differentiable in `params`."""
         return self.gaussian.sample(params, generator)
 
+    def sampler(self, generator: torch.Generator | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        return self.gaussian.sampler(generator)
+
     def mode(self, params: Tensor) -> Tensor:
         return self.gaussian.mode(params)
 
+    def score(self, output: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        params, log_prob, entropy = self.gaussian.score(output, raw)
+        return params, log_prob + self._log_shrinkage(raw), entropy
+
     def log_prob(self, params: Tensor, raw: Tensor) -> Tensor:
-        # Without the second term the entropy of a saturated policy would grow for ever.
-        return self.gaussian.log_prob(params, raw) + 2.0 * (raw + F.softplus(-2.0 * raw)).sum(-1) - self._log_scale
+        return self.gaussian.log_prob(params, raw) + self._log_shrinkage(raw)
 
     def entropy(self, params: Tensor) -> Tensor:
         return self.gaussian.entropy(params)
@@ -198,12 +240,16 @@ class SquashedGaussian(Head):
         return self.gaussian.kl(old, new)
 
     def action(self, raw: Tensor) -> Tensor:
-        return torch.addcmul(self._centre, self._half_range, raw.tanh())
+        return torch.addcmul(self.centre, self.half_range, raw.tanh())
 
     def raw(self, action: Tensor) -> Tensor:
         """Actions on or beyond a limit count as just inside it."""
         edge = 1.0 - torch.finfo(action.dtype).eps
-        return ((action - self._centre) / self._half_range).clamp(-edge, edge).atanh()
+        return ((action - self.centre) / self.half_range).clamp(-edge, edge).atanh()
+
+    def _log_shrinkage(self, raw: Tensor) -> Tensor:
+        """What squashing adds to the log-density; without it the entropy of a saturated policy would grow for ever."""
+        return 2.0 * (raw + F.softplus(-2.0 * raw)).sum(-1) - self._log_scale
 
     def std(self, params: Tensor) -> Tensor:
         return self.gaussian.std(params)

@@ -12,6 +12,8 @@ which the density is exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -54,6 +56,27 @@ class Head(nn.Module):
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         """Exact KL(old || new) of two sets of params, `[...]`."""
         raise TypeError(f"{type(self).__name__} does not implement kl")
+
+    def sampler(self, generator: torch.Generator | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """A function from network output to params and a raw action: random, or the mode without a generator.
+
+        For rollouts: valid while parameters rest and without gradients, so that what depends on parameters alone is
+        computed once.
+        """
+
+        def draw(output: Tensor) -> tuple[Tensor, Tensor]:
+            params = self(output)
+            return params, self.mode(params) if generator is None else self.sample(params, generator)
+
+        return draw
+
+    def score(self, output: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Params, log-probability of `raw` and entropy from the network's output: what a policy loss needs.
+
+        The same as `forward`, `log_prob` and `entropy`; heads that can share work between the three do.
+        """
+        params = self(output)
+        return params, self.log_prob(params, raw), self.entropy(params)
 
     def action(self, raw: Tensor) -> Tensor:
         """What the environment gets."""

@@ -7,12 +7,14 @@ it was before each step. `step` serves the rollout, `sequence` the update; both 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gaitway.functional.sequences import episode_layout
+from gaitway.nn.fused_memory import GRUSequence, LSTMSequence
 
 KINDS = ("gru", "lstm")
 
@@ -118,6 +120,8 @@ class Memory(nn.Module):
     def _stepwise(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
         """Layer by layer, so that the input's half of the gates is one product over all rows."""
         before = state.split(self.size, -1)
+        if x.is_cuda:
+            return self._fused(x, before, starts)
         resets = starts.unsqueeze(-1).unbind(0)
         for layer, weights in enumerate(self.network.all_weights):
             input_weight, hidden_weight, input_bias, hidden_bias = weights
@@ -135,6 +139,19 @@ class Memory(nn.Module):
                     hidden, cell = _lstm_row(gate + F.linear(hidden, hidden_weight, hidden_bias), cell)
                     outputs.append(hidden)
             x = torch.stack(outputs)
+        return x
+
+    def _fused(self, x: Tensor, before: Sequence[Tensor], starts: Tensor) -> Tensor:
+        """The same with fused kernels."""
+        keep = (~starts).to(x.dtype).unsqueeze(-1)
+        for layer, (input_weight, hidden_weight, input_bias, hidden_bias) in enumerate(self.network.all_weights):
+            hidden = before[layer]
+            if self.kind == "gru":
+                gates = F.linear(x, input_weight, input_bias)
+                x = GRUSequence.apply(gates, hidden, keep, hidden_weight, hidden_bias)
+            else:
+                gates = F.linear(x, input_weight, input_bias + hidden_bias)
+                x = LSTMSequence.apply(gates, hidden, before[self.layers + layer], keep, hidden_weight)
         return x
 
     def _check(self, x: Tensor, state: Tensor, leading: int) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from gaitway.nn.dense import Tanh
+
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
     "selu": nn.SELU,
     "relu": nn.ReLU,
     "leaky_relu": nn.LeakyReLU,
-    "tanh": nn.Tanh,
+    "tanh": Tanh,
     "sigmoid": nn.Sigmoid,
     "softplus": nn.Softplus,
     "gelu": nn.GELU,

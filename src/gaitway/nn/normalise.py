@@ -8,10 +8,11 @@ moves in memory, so captured graphs that read them stay valid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+
+from gaitway.functional.returns import accumulate
 
 
 def batch_moments(x: Tensor, event_dims: int = 0, mask: Tensor | None = None) -> tuple[Tensor | int, Tensor, Tensor]:
@@ -206,14 +207,9 @@ class ReturnScaler(nn.Module):
         """The recorded returns `[T, B]`; leaves in `running` what the next rollout goes on from."""
         rows = reward.to(self.running.dtype, copy=True)
         rows[0].add_(self.running, alpha=self.gamma)
-        views = rows.unbind(0)
-        if done is None:
-            for earlier, row in pairwise(views):
-                row.add_(earlier, alpha=self.gamma)
-            self.running.copy_(views[-1])
-        else:
-            weights = (~done).view(torch.uint8).to(rows.dtype).mul_(self.gamma).unbind(0)
-            for earlier, weight, row in zip(views, weights, views[1:], strict=False):
-                row.addcmul_(weight, earlier)
-            self.running.copy_(torch.where(done[-1], 0.0, views[-1]))
+        going_on = torch.ones_like(reward, dtype=torch.bool) if done is None else ~done
+        weight = going_on.view(torch.uint8).to(rows.dtype).mul_(self.gamma)  # what a row passes on to the next one
+        backwards = weight.flip(0)
+        rows = accumulate(rows.flip(0), torch.cat((backwards[1:], backwards[:1]))).flip(0)
+        self.running.copy_(torch.where(going_on[-1], rows[-1], 0.0))
         return rows

@@ -2,21 +2,25 @@
 
 A checkpoint is complete and synced before a link moves to it, and nothing is deleted before both links are right, so
 a run that is killed at any moment, or meets a full disk, still has a whole checkpoint to go on from.
+
+What is too large to be written whole every time (a replay) lies beside the checkpoints as *attachments*: each
+checkpoint lists the names of those it needs, and what no checkpoint lists any more is removed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from gaitway.core.files import StateFileError, load_state, save_state, swap_link
+from gaitway.core.files import STRUCTURE_FILE, StateFileError, load_state, save_state, swap_link
 
 KIND = "checkpoint"
 log = logging.getLogger("gaitway")
@@ -39,11 +43,25 @@ class CheckpointConfig:
             raise ValueError(f"interval, keep and every are {self.interval}, {self.keep}, {self.every}; use >= 1, 1, 0")
 
 
-class Checkpoints:
-    """The checkpoints of one run folder."""
+class Attachments(Protocol):
+    """Files beside the checkpoints, such as the chunks of a replay."""
 
-    def __init__(self, folder: Path, run_id: str, config: CheckpointConfig | None = None) -> None:
-        self.folder, self.run_id = Path(folder), run_id
+    def tidy(self, keep: Iterable[str]) -> None:
+        """Remove those that `keep` does not name."""
+        ...
+
+
+class Checkpoints:
+    """The checkpoints of one run folder, and what they need beside themselves."""
+
+    def __init__(
+        self,
+        folder: Path,
+        run_id: str,
+        config: CheckpointConfig | None = None,
+        attachments: Attachments | None = None,
+    ) -> None:
+        self.folder, self.run_id, self.attachments = Path(folder), run_id, attachments
         self.config = config or CheckpointConfig()
 
     def steps(self) -> list[int]:
@@ -53,15 +71,19 @@ class Checkpoints:
         names = [p.name for p in self.folder.iterdir() if p.is_dir() and not p.is_symlink() and p.name.isdigit()]
         return sorted(int(name) for name in names)
 
-    def save(self, steps: int, state: Mapping[str, Any], best_steps: int | None) -> bool:
+    def save(self, steps: int, state: Mapping[str, Any], best_steps: int | None, attached: Iterable[str] = ()) -> bool:
         """Write the checkpoint of `steps`, point `last` (and `best`) to what they should be, then tidy up.
 
-        Returns False, with everything older untouched, if it could not be written.
+        `attached` names the attachments it needs, which are on disk already. Returns False, with everything older
+        untouched, if it could not be written.
         """
         target = self.folder / str(steps)
+        meta: dict[str, Any] = {"run_id": self.run_id, "steps": steps}
+        if self.attachments is not None:
+            meta["attachments"] = list(attached)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            save_state(target, dict(state), kind=KIND, meta={"run_id": self.run_id, "steps": steps})
+            save_state(target, dict(state), kind=KIND, meta=meta)
             swap_link(self.folder / "last", str(steps))
             if best_steps is not None and (self.folder / str(best_steps)).is_dir():
                 swap_link(self.folder / "best", str(best_steps))
@@ -69,6 +91,7 @@ class Checkpoints:
             log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
             return False
         self._tidy(steps, best_steps)
+        self._tidy_attachments()
         return True
 
     def steps_of(self, which: str) -> int:
@@ -110,6 +133,26 @@ class Checkpoints:
         for step in steps:
             if step not in keep:
                 shutil.rmtree(self.folder / str(step), ignore_errors=True)
+
+    def _tidy_attachments(self) -> None:
+        """Remove what no checkpoint here, and no copy of one beside a failure, needs."""
+        if self.attachments is None:
+            return
+        copies = self.folder.parent.glob("failures/*/checkpoint")
+        try:
+            needed = {name for folder in (*self._folders(), *copies) for name in _attached(folder)}
+        except (OSError, ValueError, KeyError, TypeError) as error:  # better too many than one too few
+            log.warning("unneeded files beside the checkpoints stay, because a checkpoint cannot be read: %s", error)
+            return
+        self.attachments.tidy(needed)
+
+    def _folders(self) -> list[Path]:
+        return [self.folder / str(step) for step in self.steps()]
+
+
+def _attached(folder: Path) -> list[str]:
+    """The attachments a checkpoint names."""
+    return list(json.loads((folder / STRUCTURE_FILE).read_bytes())["meta"].get("attachments", ()))
 
 
 def parameters_sha256(parameters: Mapping[str, Tensor]) -> str:

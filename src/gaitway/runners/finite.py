@@ -28,9 +28,12 @@ class NotFiniteError(RuntimeError):
         self.where = where
 
 
-def check_rollout(ws: Workspace, spec: EnvSpec, first_step: int) -> None:
-    """Observations, rewards (every source) and policy outputs of the rollout that began at `first_step`."""
+def check_rollout(ws: Workspace, spec: EnvSpec, first_step: int, prefix: str = "") -> None:
+    """Observations, rewards (every source) and policy outputs of the rollout that began at `first_step`; only the
+    variables whose name begins with `prefix`."""
     for name in ws.keys():
+        if not name.startswith(prefix):
+            continue
         value = ws[name]
         if value.dtype.is_floating_point and not torch.isfinite(value.sum()):
             bad = torch.nonzero(~torch.isfinite(value))
@@ -38,19 +41,24 @@ def check_rollout(ws: Workspace, spec: EnvSpec, first_step: int) -> None:
                 raise _rollout_error(ws, spec, name, bad[0].tolist(), first_step)
 
 
-def check_update(metrics: Mapping[str, float], parameters: Tensor, iteration: int, env_steps: int) -> None:
-    """Losses, gradients (through their norm) and parameters after an update."""
+def check_update(
+    metrics: Mapping[str, float],
+    parameters: Tensor,
+    iteration: int,
+    env_steps: int,
+    advice: str = "lower algorithm.learning_rate",
+) -> None:
+    """Losses, gradients (through their norm) and parameters after an update; `advice` is what mends most cases."""
     for name, value in metrics.items():
         if value != value or value in (float("inf"), float("-inf")):
             raise NotFiniteError(
                 f"{name} became {value} in iteration {iteration} (environment step {env_steps}); "
-                "lower algorithm.learning_rate or look at the rollout that was saved",
+                f"{advice} or look at the rollout that was saved",
                 {"term": name, "iteration": iteration, "env_steps": env_steps},
             )
     if not torch.isfinite(parameters.sum()):
         raise NotFiniteError(
-            f"a parameter is not finite after iteration {iteration} (environment step {env_steps}); "
-            "lower algorithm.learning_rate",
+            f"a parameter is not finite after iteration {iteration} (environment step {env_steps}); {advice}",
             {"term": "parameters", "iteration": iteration, "env_steps": env_steps},
         )
 

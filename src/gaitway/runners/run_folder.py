@@ -5,6 +5,7 @@ contract.json   what the environment promised      failures/      what was at ha
 code.json       revision, versions, run id         code/          changes that were not committed
 summary.json    how it ended                       plots/ videos/ pictures
 metrics.jsonl   one line per log                   run.log        what was said
+replay/         what an off-policy run learns from, in chunks that the checkpoints name
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class RunFolder:
         self.videos = self.path / "videos"
         self.checkpoints = self.path / "checkpoints"
         self.failures = self.path / "failures"
+        self.replay = self.path / "replay"
 
     @classmethod
     def create(cls, path: str | Path) -> RunFolder:

@@ -1,0 +1,106 @@
+"""From starting Python to something useful: imports, the command line, the first update of PPO and SAC.
+
+    gaitway bench start_up --out benchmarks/results/start_up.json
+
+Every figure is the life of a fresh process, in rotated order; caches of files are warm for all. `import torch` alone is
+the floor of everything that learns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+ENV = "HalfCheetah-v5"
+
+
+def ppo_ours() -> None:
+    from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
+
+    env = make_env(ENV, num_envs=16, seed=0)
+    algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=32, minibatches=1), num_envs=16)
+    OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=512)).learn()
+
+
+def ppo_sb3() -> None:
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    PPO("MlpPolicy", make_vec_env(ENV, 16), n_steps=32, batch_size=512, n_epochs=5, device="cpu").learn(512)
+
+
+def sac_ours() -> None:
+    from gaitway import RunnerConfig, make_env
+    from gaitway.agents.soft_actor_critic import SoftActorCritic
+    from gaitway.algorithms.sac import SAC, SACConfig
+    from gaitway.runners.off_policy import OffPolicyRunner
+
+    env = make_env(ENV, num_envs=1, seed=0)
+    config = SACConfig(learning_starts=100, iteration_steps=101)
+    OffPolicyRunner(env, SAC(SoftActorCritic(env.spec), config, num_envs=1), RunnerConfig(total_steps=101)).learn()
+
+
+def sac_sb3() -> None:
+    from stable_baselines3 import SAC
+
+    SAC("MlpPolicy", ENV, learning_starts=100, device="cpu").learn(101)
+
+
+WORKERS = {"ppo_ours": ppo_ours, "ppo_sb3": ppo_sb3, "sac_ours": sac_ours, "sac_sb3": sac_sb3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--worker", default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        WORKERS[options.worker]()
+        return
+
+    from _rounds import PEER_PYTHON, ROOT, Case, life_of, race, report
+
+    peer = str(ROOT / PEER_PYTHON)
+    ours_and_peers = {
+        "import": {
+            "gaitway": [sys.executable, "-c", "import gaitway"],
+            "gaitway and its runner": [sys.executable, "-c", "from gaitway import OnPolicyRunner"],
+            "floor (import torch)": [sys.executable, "-c", "import torch"],
+            "stable-baselines3": [peer, "-c", "import stable_baselines3"],
+            "rsl_rl.runners": [peer, "-c", "import rsl_rl.runners"],
+            "torchrl": [peer, "-c", "import torchrl.objectives"],
+            "skrl": [peer, "-c", "import skrl.agents.torch.ppo"],
+            "tianshou": [peer, "-c", "import tianshou.algorithm"],
+        },
+        "command line": {"gaitway --help": [sys.executable, "-m", "gaitway.cli.main", "--help"]},
+        "first update of PPO": {
+            "gaitway": [sys.executable, __file__, "--worker", "ppo_ours"],
+            "floor (import torch)": [sys.executable, "-c", "import torch"],
+            "stable-baselines3": [peer, __file__, "--worker", "ppo_sb3"],
+        },
+        "first update of SAC": {
+            "gaitway": [sys.executable, __file__, "--worker", "sac_ours"],
+            "floor (import torch)": [sys.executable, "-c", "import torch"],
+            "stable-baselines3": [peer, __file__, "--worker", "sac_sb3"],
+        },
+    }
+    cases = []
+    for title, commands in ours_and_peers.items():
+        try:
+            raw = race({name: life_of(command) for name, command in commands.items()}, options.rounds)
+        except RuntimeError as error:  # what one process cannot do should not cost the other figures
+            print(f"{title}: {error}", file=sys.stderr)
+            continue
+        ours = "gaitway and its runner" if title == "import" else "gaitway"
+        pairs = [(ours, name) for name in raw if not name.startswith(("gaitway", "floor"))]
+        bound = "floor (import torch)"
+        floor = {
+            name: bound for name in raw if bound in raw and commands[name][-1] != "import gaitway"
+        }  # without torch
+        cases.append(Case(title, "s", raw, pairs, floor or None))
+    report(options.out, "start_up", cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The gradients of soft actor-critic without autograd: continuous actions and plain networks on the CPU.
+
+Two thirds of an update are matrix products, which nothing can save; this is for the rest. The numbers are those of
+`ContinuousSteps`, to rounding. `DirectSteps.of` says whether it applies; with other trunks, other activations, discrete
+actions or a GPU the general way is taken.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gaitway.agents.soft_actor_critic import SoftActorCritic
+from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.soft_steps import actor_statistics
+from gaitway.functional.direct_soft_losses import (
+    Squashed,
+    actor_loss,
+    critic_loss,
+    soft_target,
+    squashed_action,
+    squashed_gradient,
+)
+from gaitway.nn.dense import DenseStack
+from gaitway.nn.ensemble_stack import EnsembleStack
+
+
+class DirectSteps:
+    """Like `ContinuousSteps`, but gradients instead of losses: they overwrite `.grad` of the parameters.
+
+    The actor's memory holds one batch, so `propose` comes after `target`, and `actor_gradient` after `propose`.
+    """
+
+    def __init__(
+        self, policy: SoftActorCritic, actor: DenseStack, critic: EnsembleStack, target: EnsembleStack
+    ) -> None:
+        self.policy, self.actor, self.critic, self.target_critic = policy, actor, critic, target
+        self.noise_shape = policy.spec.action.shape
+        self._drawn: Squashed | None = None
+
+    @classmethod
+    def of(cls, policy: SoftActorCritic) -> DirectSteps | None:
+        """For a policy whose parameters already have a `.grad`; None where autograd is needed."""
+        layers = policy.actor.sequence()
+        if layers is None or policy.is_discrete:
+            return None
+        actor, critic = DenseStack.of(nn.Sequential(*layers)), EnsembleStack.of(policy.critic)
+        target = EnsembleStack.of(policy.target, like=critic)
+        return None if actor is None or critic is None or target is None else cls(policy, actor, critic, target)
+
+    def action(self, action: Tensor) -> Tensor:
+        return self.policy.unit_action(action)
+
+    def target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
+        drawn = self._draw(batch["next/actor"], noise)
+        values = self.target_critic.forward(batch["next/critic"], torch.from_numpy(drawn.action).t())
+        reward, discount = batch["reward"].numpy(), batch["discount"].numpy()
+        return torch.from_numpy(soft_target(reward, discount, values.numpy(), drawn.log_prob, float(alpha)))
+
+    def propose(self, inputs: Tensor, noise: Tensor) -> Batch:
+        self._drawn = self._draw(inputs, noise)
+        return {"log_prob": torch.from_numpy(self._drawn.log_prob)}
+
+    def critic_gradient(self, batch: Batch) -> dict[str, Tensor]:
+        values = self.critic.forward(batch["critic"], batch["action"]).numpy()
+        loss, gradient = critic_loss(values, batch["target"].numpy())
+        self.critic.backward(torch.from_numpy(gradient))
+        return {"loss/critic": torch.tensor(loss), "q_mean": torch.tensor(float(values.mean()))}
+
+    def actor_gradient(self, batch: Batch) -> dict[str, Tensor]:
+        drawn, alpha = self._drawn, float(batch["alpha"])
+        assert drawn is not None
+        values = self.critic.forward(batch["critic"], torch.from_numpy(drawn.action).t()).numpy()
+        loss, gradient = actor_loss(values, drawn.log_prob, alpha)
+        by_action = self.critic.backward_more(torch.from_numpy(gradient), len(drawn.action)).numpy()
+        by_output = squashed_gradient(drawn, by_action, alpha / len(drawn.log_prob))
+        self.actor.backward(torch.from_numpy(by_output).t())
+        return actor_statistics(torch.tensor(loss), batch)
+
+    def _draw(self, inputs: Tensor, noise: Tensor) -> Squashed:
+        output = np.ascontiguousarray(self.actor.forward(inputs).numpy().T)
+        return squashed_action(output, np.ascontiguousarray(noise.numpy().T), self.policy.config.log_std_range)

@@ -1,0 +1,97 @@
+"""What soft actor-critic does differently with continuous and with discrete actions: sample, or take expectations.
+
+Both kinds offer the same five methods. Batches hold the networks' inputs, `actor` and `critic` [B, D], with `next/` in
+front for the next observation, and what the replay gave, `action`, `reward` and `discount` [B]. A proposal is what the
+actor would do, with `log_prob` [B], the (expected) log-probability of that; the actor's loss gets it back, together
+with `alpha`, the temperature, and `entropy`, for the statistics.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gaitway.agents.soft_actor_critic import SoftActorCritic
+from gaitway.algorithms.algorithm import Batch
+from gaitway.functional.soft_losses import (
+    actor_loss,
+    actor_loss_discrete,
+    critic_loss,
+    soft_target,
+    soft_target_discrete,
+)
+from gaitway.nn.ensemble import constant_twin
+
+Loss = tuple[Tensor, dict[str, Tensor]]
+
+
+class ContinuousSteps:
+    """Actions are sampled by reparametrisation, critics read them."""
+
+    def __init__(self, policy: SoftActorCritic) -> None:
+        self.policy = policy
+        self.constant_critic = constant_twin(policy.critic)
+        """The critics as the actor sees them: their own weights need no gradient there."""
+        self.noise_shape = policy.spec.action.shape
+
+    def action(self, action: Tensor) -> Tensor:
+        return self.policy.unit_action(action)
+
+    def propose(self, inputs: Tensor, noise: Tensor) -> Batch:
+        action, log_prob = self.policy.propose(inputs, noise)
+        return {"action": action, "log_prob": log_prob}
+
+    def target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
+        action, log_prob = self.policy.propose(batch["next/actor"], noise)
+        values = self.policy.values(self.policy.target, batch["next/critic"], action)
+        return soft_target(batch["reward"], batch["discount"], values, log_prob, alpha)
+
+    def critic_loss(self, batch: Batch) -> Loss:
+        values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
+        return _with_statistics(critic_loss(values, batch["target"]), values)
+
+    def actor_loss(self, batch: Batch) -> Loss:
+        values = self.policy.values(self.constant_critic, batch["critic"], batch["action"])
+        loss = actor_loss(values, batch["log_prob"], batch["alpha"])
+        return loss, actor_statistics(loss.detach(), batch)
+
+
+class DiscreteSteps:
+    """Critics answer for all actions, and the policy's probabilities weigh the answers; nothing is sampled."""
+
+    noise_shape: tuple[int, ...] = ()
+
+    def __init__(self, policy: SoftActorCritic) -> None:
+        self.policy = policy
+
+    def action(self, action: Tensor) -> Tensor:
+        return self.policy.head.raw(action)
+
+    def propose(self, inputs: Tensor, noise: Tensor) -> Batch:
+        log_probs = self.policy.log_probs(inputs)
+        return {"log_probs": log_probs, "log_prob": (log_probs.exp() * log_probs).sum(-1)}
+
+    def target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
+        log_probs = self.policy.log_probs(batch["next/actor"])
+        values = self.policy.values(self.policy.target, batch["next/critic"])
+        return soft_target_discrete(batch["reward"], batch["discount"], values, log_probs, alpha)
+
+    def critic_loss(self, batch: Batch) -> Loss:
+        values = self.policy.values(self.policy.critic, batch["critic"])
+        chosen = batch["action"].expand(len(values), -1).unsqueeze(-1)
+        taken = values.gather(-1, chosen).squeeze(-1)
+        return _with_statistics(critic_loss(taken, batch["target"]), taken)
+
+    def actor_loss(self, batch: Batch) -> Loss:
+        with torch.no_grad():
+            values = self.policy.values(self.policy.critic, batch["critic"])
+        loss = actor_loss_discrete(values, batch["log_probs"], batch["alpha"])
+        return loss, actor_statistics(loss.detach(), batch)
+
+
+def actor_statistics(loss: Tensor, batch: Batch) -> dict[str, Tensor]:
+    return {"loss/actor": loss, "temperature": batch["alpha"], "entropy": batch["entropy"]}
+
+
+def _with_statistics(loss: Tensor, values: Tensor) -> Loss:
+    return loss, {"loss/critic": loss.detach(), "q_mean": values.detach().mean()}

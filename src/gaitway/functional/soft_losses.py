@@ -1,0 +1,77 @@
+"""Soft actor-critic: targets and losses.
+
+Haarnoja et al. 2018, "Soft actor-critic algorithms and applications" (continuous actions, learnt temperature);
+Christodoulou 2019, "Soft actor-critic for discrete action settings" (expectations instead of samples).
+
+N critics see a batch of B transitions. Values are `[N, B]`, with discrete actions `[N, B, A]` for all actions at once;
+`discount` [B] is 0 where the episode terminated, gamma elsewhere (gamma^k after k steps).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOG_NORMALISER = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
+
+
+def squashed_action(output: Tensor, noise: Tensor, log_std_range: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """`tanh(u)` with `u = mean + std * noise`, `[..., A]`, and its log-density `[...]`, differentiable in `output`.
+
+    `output` [..., 2A] is mean | logarithm of the standard deviation, the latter clamped to the range. The noise is the
+    standardised u, so `log N(u) = -noise^2 / 2 - log_std - log(2 pi) / 2`; and `log(1 - tanh(u)^2) = 2 log 2 + 2 u -
+    2 log(1 + exp(2 u))`, which is exact however far the action saturates.
+    """
+    mean, log_std = output.chunk(2, -1)
+    log_std = log_std.clamp(*log_std_range)
+    u = torch.addcmul(mean, log_std.exp(), noise)
+    # minus the density; softplus with beta 2 is log(1 + exp(2 u)) / 2
+    surprise = torch.add(torch.sub(log_std, F.softplus(u, 2.0), alpha=4.0), u, alpha=2.0)
+    surprise = torch.addcmul(surprise, noise, noise, value=0.5).sum(-1)
+    return u.tanh(), -surprise - noise.shape[-1] * LOG_NORMALISER
+
+
+def soft_target(reward: Tensor, discount: Tensor, next_values: Tensor, next_log_prob: Tensor, alpha: Tensor) -> Tensor:
+    """What critics should say, `[B]`: `reward + discount * (min over critics - alpha * log_prob)`.
+
+    `next_values` [N, B] are the target critics' on the next observation and an action drawn there from the policy,
+    `next_log_prob` [B] that action's log-probability, `alpha` the temperature.
+    """
+    return torch.addcmul(reward, discount, next_values.amin(0) - alpha * next_log_prob)
+
+
+def soft_target_discrete(
+    reward: Tensor, discount: Tensor, next_values: Tensor, next_log_probs: Tensor, alpha: Tensor
+) -> Tensor:
+    """The same in expectation over the policy's log-probabilities `next_log_probs` [B, A]; `next_values` [N, B, A]."""
+    soft = next_values.amin(0) - alpha * next_log_probs
+    return torch.addcmul(reward, discount, (next_log_probs.exp() * soft).sum(-1))
+
+
+def critic_loss(values: Tensor, target: Tensor) -> Tensor:
+    """Half the mean squared error against `target` [B], summed over the critics; `values` are [N, B]."""
+    if values.shape[1:] != target.shape:
+        raise ValueError(f"values are {list(values.shape)} and the target {list(target.shape)}; use [N, B] and [B]")
+    return F.mse_loss(values, target.expand_as(values), reduction="sum") * (0.5 / len(target))
+
+
+def actor_loss(values: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
+    """`mean(alpha * log_prob - min over critics)`: `values` [N, B] and `log_prob` [B] of actions drawn anew."""
+    return (alpha * log_prob - values.min(0).values).mean()
+
+
+def actor_loss_discrete(values: Tensor, log_probs: Tensor, alpha: Tensor) -> Tensor:
+    """The same in expectation: `values` [N, B, A], which get no gradient here, and `log_probs` [B, A]."""
+    return (log_probs.exp() * (alpha * log_probs - values.detach().amin(0))).sum(-1).mean()
+
+
+def temperature_gradient(entropy: Tensor, target_entropy: float) -> Tensor:
+    """The gradient of the temperature's loss `-mean(log_alpha * (log_prob + target_entropy))` with respect to
+    `log_alpha`, where `entropy` is `-mean(log_prob)`: it raises the temperature while the entropy is below the target.
+
+    The loss is linear in the logarithm of the temperature, so a step does not depend on its present size.
+    """
+    return entropy - target_entropy

@@ -1,0 +1,140 @@
+"""Small fully connected networks on the CPU, where the calls cost more than the arithmetic.
+
+`Tanh` is the activation with NumPy's hyperbolic tangent, which uses the processor's wide vector units: six times as
+fast as PyTorch's and as exact (an error below 1e-7). `DenseStack` runs a whole stack of layers forward and backward
+without autograd and in memory that is used again: for rollouts, and for losses whose derivative is written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_aten = torch.ops.aten
+
+
+class Tanh(nn.Tanh):
+    """`nn.Tanh`, faster for float32 on the CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.__class__ is not Tensor or not x.is_cpu or x.dtype is not torch.float32 or _is_transformed():
+            return torch.tanh(x)
+        return _FastTanh.apply(x) if x.requires_grad and torch.is_grad_enabled() else _fast_tanh(x)
+
+
+def _fast_tanh(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    np.tanh(x.numpy(), out=y.numpy())
+    return y
+
+
+class _FastTanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = _fast_tanh(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return _aten.tanh_backward(gradients[0], *ctx.saved_tensors)
+
+
+def _is_transformed() -> bool:
+    """Whether calls are being recorded or batched, so that only PyTorch's own operations will do."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
+
+
+class Activation(NamedTuple):
+    """A function of single numbers whose derivative follows from its result; both work in place."""
+
+    forward: Callable[[Tensor], object]
+    backward: Callable[[Tensor, Tensor], object]
+    """Takes the gradient by the result, which becomes that by the argument, and the result."""
+
+
+def _tanh(x: Tensor) -> None:
+    array = x.numpy()
+    np.tanh(array, out=array)
+
+
+_TANH = Activation(_tanh, lambda g, y: _aten.tanh_backward.grad_input(g, y, grad_input=g))
+ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    Tanh: _TANH,
+    nn.Tanh: _TANH,
+    nn.ReLU: Activation(torch.relu_, lambda g, y: _aten.threshold_backward.grad_input(g, y, 0, grad_input=g)),
+    nn.ELU: Activation(F.elu_, lambda g, y: _aten.elu_backward.grad_input(g, 1, 1, 1, True, y, grad_input=g)),
+}
+
+
+class DenseStack:
+    """Linear layers with activations between them, by hand: `forward` [N, inputs] -> [N, outputs], then `backward`.
+
+    Holds views of the layers' parameters and gradients; make a new one when they have moved. The result of `forward`
+    is overwritten by the next call. Float32 on the CPU only; use `DenseStack.of`, which checks.
+    """
+
+    def __init__(self, linears: list[nn.Linear], activations: list[Activation | None]) -> None:
+        self.activations = activations
+        self.weights = [linear.weight.detach() for linear in linears]
+        self.biases = [linear.bias.detach() for linear in linears]
+        self.gradients = [(linear.weight.grad, linear.bias.grad) for linear in linears]
+        self._transposed = [weight.t() for weight in self.weights]
+        self._values: list[Tensor] = []
+        self._slopes: list[Tensor] = []
+        self._x = torch.empty(0)
+
+    @classmethod
+    def of(cls, layers: nn.Sequential) -> DenseStack | None:
+        """The stack that stands in for `layers`, or None if they are something else."""
+        linears: list[nn.Linear] = []
+        activations: list[Activation | None] = []
+        for layer in layers:
+            if layer._forward_hooks or layer._forward_pre_hooks:
+                return None  # somebody wants to see this layer run
+            if type(layer) is nn.Linear and layer.bias is not None:
+                if not layer.weight.is_cpu or layer.weight.dtype is not torch.float32:
+                    return None
+                linears.append(layer)
+                activations.append(None)
+            elif type(layer) in ACTIVATIONS and activations and activations[-1] is None:
+                if getattr(layer, "alpha", 1.0) != 1.0:
+                    return None  # ELU as usual only
+                activations[-1] = ACTIVATIONS[type(layer)]
+            else:
+                return None
+        return cls(linears, activations) if linears else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self._values or len(self._values[0]) != len(x):
+            self._allocate(len(x))
+        self._x = x
+        for bias, weight, activation, y in zip(
+            self.biases, self._transposed, self.activations, self._values, strict=True
+        ):
+            torch.addmm(bias, x, weight, out=y)
+            if activation is not None:
+                activation.forward(y)
+            x = y
+        return x
+
+    def backward(self, gradient: Tensor) -> None:
+        """From the gradient by the last result `[N, outputs]`, which may be changed: overwrite the layers' `.grad`."""
+        for layer in range(len(self.weights) - 1, -1, -1):
+            activation, (by_weight, by_bias) = self.activations[layer], self.gradients[layer]
+            if activation is not None:
+                activation.backward(gradient, self._values[layer])
+            torch.mm(gradient.t(), self._values[layer - 1] if layer else self._x, out=by_weight)
+            torch.sum(gradient, 0, out=by_bias)
+            if layer:
+                gradient = torch.mm(gradient, self.weights[layer], out=self._slopes[layer - 1])
+
+    def _allocate(self, rows: int) -> None:
+        with torch.inference_mode(False):  # a tensor made in that mode could not be written outside it
+            self._values = [torch.empty(rows, len(bias)) for bias in self.biases]
+            self._slopes = [torch.empty(rows, len(bias)) for bias in self.biases[:-1]]

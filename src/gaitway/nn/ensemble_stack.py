@@ -1,0 +1,121 @@
+"""Ensembles of small networks on the CPU without autograd, in memory that is used again.
+
+What `DenseStack` is to a network, `EnsembleStack` is to an ensemble of critics: one value per member, forward and
+backward written out. The derivative leaves out what nobody asks for, and each product is taken in the form that is fast
+for its shape.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gaitway.nn.dense import ACTIVATIONS, Activation
+from gaitway.nn.ensemble import Ensemble, EnsembleLinear
+
+
+class EnsembleStack:
+    """N networks with one output: `forward` [B, D] and [B, E] -> [N, B], then one of the `backward`s.
+
+    Holds views of parameters and gradients; make a new one when they have moved. `like` is another stack of the same
+    shape whose memory this one shares: what either has computed is overwritten by the next `forward` of any of them.
+    Float32 on the CPU only; use `EnsembleStack.of`, which checks.
+    """
+
+    def __init__(self, linears: list[EnsembleLinear], activation: Activation, like: EnsembleStack | None) -> None:
+        self.activation = activation
+        self.weights = [linear.weight.detach() for linear in linears]
+        self.biases = [linear.bias.detach() for linear in linears]
+        self.gradients = [(_gradient(linear.weight), _gradient(linear.bias)) for linear in linears]
+        self._last_row, self._last_bias = self.weights[-1].mT, self.biases[-1]
+        self._memory: _Memory = _Memory(self.weights) if like is None else like._memory
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, like: EnsembleStack | None = None) -> EnsembleStack | None:
+        """The stack that stands in for `ensemble`, or None if it is something else."""
+        layers = ensemble.network.sequence()
+        if layers is None or len(layers) < 3:
+            return None
+        linears = [layer for layer in layers if isinstance(layer, EnsembleLinear)]
+        activation = ACTIVATIONS.get(type(layers[1]))
+        first = linears[0].weight
+        if activation is None or not first.is_cpu or first.dtype is not torch.float32:
+            return None
+        return cls(linears, activation, like) if linears[-1].weight.shape[-1] == 1 else None
+
+    def forward(self, x: Tensor, more: Tensor) -> Tensor:
+        """`x` [B, D] and `more` [B, E] are the columns of the input, in this order."""
+        memory = self._memory
+        memory.fit(len(x))
+        torch.cat((x, more), -1, out=memory.inputs)
+        h = memory.shared
+        for weight, bias, y in zip(self.weights, self.biases, memory.values, strict=False):
+            torch.baddbmm(bias, h, weight, out=y)
+            self.activation.forward(y)
+            h = y
+        # few outputs: many times faster as a row than as a column
+        return torch.baddbmm(self._last_bias, self._last_row, h.mT).squeeze(1)
+
+    def backward(self, gradient: Tensor) -> None:
+        """From the gradient by the result [N, B]: overwrite `.grad` of weights and biases."""
+        memory, values = self._memory, self._memory.values
+        by_weight, by_bias = self.gradients[-1]
+        torch.bmm(gradient.unsqueeze(1), values[-1], out=by_weight.mT)
+        torch.sum(gradient.unsqueeze(-1), 1, keepdim=True, out=by_bias)
+        slope = torch.mul(gradient.unsqueeze(-1), self._last_row, out=memory.slopes[-1])
+        for layer in range(len(values) - 1, -1, -1):
+            self.activation.backward(slope, values[layer])
+            by_weight, by_bias = self.gradients[layer]
+            torch.bmm((values[layer - 1] if layer else memory.shared).mT, slope, out=by_weight)
+            torch.sum(slope, 1, keepdim=True, out=by_bias)
+            if layer:
+                slope = torch.bmm(slope, self.weights[layer].mT, out=memory.slopes[layer - 1])
+
+    def backward_more(self, gradient: Tensor, columns: int) -> Tensor:
+        """From the gradient by the result [N, B] to that by the last `columns` of the input, [columns, B].
+
+        Each member goes through the rows where its gradient is not zero: with the smallest of N values, that is one of
+        N on average.
+        """
+        memory = self._memory
+        found = torch.zeros(columns, len(memory.inputs))
+        for member, part in enumerate(gradient):
+            rows = part.nonzero().squeeze(-1)
+            count = len(rows)
+            if count == 0:
+                continue
+            slope = memory.slopes[-1][member, :count]
+            torch.mul(part[rows, None], self._last_row[member], out=slope)
+            for layer in range(len(memory.values) - 1, -1, -1):
+                value = torch.index_select(memory.values[layer][member], 0, rows, out=memory.chosen[layer][:count])
+                self.activation.backward(slope, value)
+                if layer:
+                    slope = torch.mm(
+                        slope, self.weights[layer][member].t(), out=memory.slopes[layer - 1][member, :count]
+                    )
+            found.index_add_(1, rows, torch.mm(self.weights[0][member, -columns:], slope.t()))
+        return found
+
+
+class _Memory:
+    """Inputs, hidden values and their gradients of one batch, and room for some rows of one member's values."""
+
+    def __init__(self, weights: list[Tensor]) -> None:
+        self._members, self._inputs = weights[0].shape[:2]
+        self._widths = [weight.shape[-1] for weight in weights[:-1]]
+        self.inputs = torch.empty(0)
+
+    def fit(self, rows: int) -> None:
+        if len(self.inputs) == rows:
+            return
+        with torch.inference_mode(False):  # a tensor made in that mode could not be written outside it
+            self.inputs = torch.empty(rows, self._inputs)
+            self.shared = self.inputs.expand(self._members, rows, self._inputs)
+            self.values = [torch.empty(self._members, rows, width) for width in self._widths]
+            self.slopes = [torch.empty(self._members, rows, width) for width in self._widths]
+            self.chosen = [torch.empty(rows, width) for width in self._widths]
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    """Where the gradient is written; nowhere that matters for a constant."""
+    return torch.empty(0) if parameter.grad is None else parameter.grad

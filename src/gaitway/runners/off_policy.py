@@ -1,0 +1,322 @@
+"""The off-policy loop: play a little, learn a little, from everything that was seen; log, evaluate, save.
+
+An iteration is about `iteration_steps` environment steps, made in rounds: `steps_per_round` steps of every instance
+are added to the replay, then follow as many gradient steps as `update_ratio` has earned. What is not the algorithm's
+business happens between iterations, as in the on-policy loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
+from gaitway.agents.captured import rollout_agent
+from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.sac import SAC
+from gaitway.core.agent import Agents, TemporalAgent
+from gaitway.core.seeding import stream
+from gaitway.core.wiring import check_wiring
+from gaitway.core.workspace import Workspace
+from gaitway.data.replay_journal import ReplayFileError, ReplayJournal
+from gaitway.data.step_replay import StepReplay
+from gaitway.envs.env_agent import EnvAgent
+from gaitway.envs.vec_env import VecEnv
+from gaitway.runners.capacity import check_replay
+from gaitway.runners.checkpoint import parameters_sha256
+from gaitway.runners.finite import check_rollout, check_update
+from gaitway.runners.logger import Logger
+from gaitway.runners.progress import Progress
+from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner_config import RunnerConfig
+from gaitway.runners.upkeep import Snapshot, Upkeep, counted_steps, first_observation, to_numbers
+
+log = logging.getLogger("gaitway")
+
+
+class OffPolicyRunner:
+    """Trains an off-policy algorithm in a vectorised environment.
+
+    Without `folder` nothing is written. `make_env(purpose, num_envs)` makes the environments of evaluation and video;
+    without it both are off. The first `learning_starts` steps are made with uniform actions and only fill the replay.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        algorithm: SAC,
+        config: RunnerConfig | None = None,
+        *,
+        folder: RunFolder | None = None,
+        make_env: Callable[[str, int], VecEnv] | None = None,
+        logger: Logger | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if algorithm.num_envs != env.num_envs:
+            raise ValueError(
+                f"the algorithm was made for {algorithm.num_envs} instances, the environment has {env.num_envs}"
+            )
+        log.info("%s", replay_memory(algorithm))
+        self.env, self.algorithm, self.policy = env, algorithm, algorithm.policy
+        self.config = config = config or RunnerConfig()
+        self.folder, self.make_env = folder, make_env
+        groups = [name.removeprefix("env/obs/") for name in (*algorithm.reads, *self.policy.reads)]
+        self.world = EnvAgent(env, tuple(dict.fromkeys(groups)), final_obs=True)
+        actor = rollout_agent(self.policy, algorithm.execution)
+        self.cast = TemporalAgent(Agents(self.world.observe, actor, self.world.advance))
+        rounds = max(1, algorithm.config.iteration_steps // (env.num_envs * algorithm.config.steps_per_round))
+        rows = rounds * algorithm.config.steps_per_round
+        variables = self.world.variables(rows) | self.policy.variables(env.num_envs, rows)
+        self.rollout = Workspace.dense(variables, env.device)
+        self.wiring = check_wiring([self.world.observe, self.policy, self.world.advance], self.rollout)
+        self.policy_stream = stream(config.seed, "policy", env.device)
+        self.replay = algorithm.make_replay()
+        self.journal = None if folder is None else ReplayJournal(folder.replay)
+        self.upkeep = Upkeep(
+            config,
+            env,
+            self.policy,
+            self._snapshot,
+            folder=folder,
+            make_env=make_env,
+            logger=logger,
+            progress=progress,
+            attachments=self.journal,
+        )
+        self.episodes, self.checkpoints = self.upkeep.episodes, self.upkeep.checkpoints
+        self.iteration = 0
+        self.env_steps = 0
+        self.updates = 0
+        """Gradient steps so far."""
+        self._ratio = Fraction(repr(algorithm.config.update_ratio))
+        self._learning_from = algorithm.config.learning_starts
+        self._credit = Fraction(0)
+        """Gradient steps that were earned and not made yet; a fraction, because sums of floats drift."""
+        self._begun = False
+        self._planned = config.total_steps
+
+    def learn(self, steps: int | None = None) -> dict[str, Any]:
+        """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
+        target = self.config.total_steps if steps is None else self.env_steps + steps
+        self._planned = max(self.config.total_steps, target)
+        with self.upkeep.training():
+            if not self._begun:
+                self._begin()
+            while self.env_steps < target and self.stopped_by is None:
+                self._iterate(target)
+            self.upkeep.save(self.env_steps)
+        return self.upkeep.write_summary(self.env_steps)
+
+    def inference_policy(self, stochastic: bool = False) -> InferencePolicy:
+        """The policy as a function of observations, with its normaliser."""
+        generator = stream(self.config.seed, "inference", self.env.device) if stochastic else None
+        return InferencePolicy(self.policy, stochastic, generator)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The best evaluation so far, with its `steps`."""
+        return self.upkeep.judge.best
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last evaluation, with its `steps`."""
+        return self.upkeep.judge.last
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this run, over all its parts."""
+        return self.upkeep.seconds
+
+    @property
+    def stopped_by(self) -> str | None:
+        """What ended training before its plan: `threshold`, `patience` or the name of a signal."""
+        return self.upkeep.stopped_by
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the present state is in the run folder (True if there is none to be in)."""
+        return self.upkeep.is_saved(self.env_steps)
+
+    def parameters_sha256(self) -> str:
+        return parameters_sha256(learnt_parameters({"policy": self.policy}))
+
+    def summary(self) -> dict[str, Any]:
+        """What summary.json says."""
+        return self.upkeep.summary(self.env_steps)
+
+    def resume(self, which: str = "last", *, fresh_replay: bool = False) -> int:
+        """Restore a checkpoint of this run's folder; returns its environment steps.
+
+        `fresh_replay` goes on without what the replay held: the policy plays `learning_starts` steps into an empty one
+        before gradient steps begin again. Such a run is not the one that it would have been.
+        """
+        state, steps = self.upkeep.load(which)
+        if fresh_replay:
+            del state["replay"]
+        try:
+            self.load_state_dict(state)
+        except ReplayFileError as error:
+            folder = self.folder.path if self.folder is not None else "DIR"
+            raise ReplayFileError(
+                f"{error}, or go on with an empty replay by `gaitway resume {folder} --fresh-replay`"
+            ) from error
+        self.upkeep.saved_at = None if fresh_replay else steps
+        return steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a bit-exact resume needs, with the whole replay."""
+        return self._state(self.replay.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the runner that made `state`; without its `replay`, with an empty one."""
+        self._load_replay(state)  # first, because it may be refused, and then nothing has changed
+        self._begun = True
+        self.iteration, self.env_steps, self.updates = state["iteration"], state["env_steps"], state["updates"]
+        self._learning_from, self._credit = state["learning_from"], Fraction(*state["credit"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.world.restore(self.env.load_state_dict(state["env"]))
+        self.policy_stream.set_state(state["policy_stream"])
+        self.upkeep.load_state_dict(state)
+        if "replay" not in state:
+            self._learning_from = self.env_steps + self.algorithm.config.learning_starts
+            self._credit = Fraction(0)
+        if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
+            self.replay.cut()
+            self.episodes.forget_running()
+            self.algorithm.forget_running()
+
+    def close(self) -> None:
+        """Close the evaluation environment and the logger; the training environment belongs to the caller."""
+        self.upkeep.close()
+
+    def _begin(self) -> None:
+        self._begun = True
+        # before the first checkpoint, which must hold the very start
+        self.world.restore(first_observation(self.env, self.config))
+        self.upkeep.save(0)
+
+    def _iterate(self, target: int) -> None:
+        first_step, first_update = self.env_steps, self.updates
+        with self.upkeep.keeping_failures(self.rollout, first_step):
+            try:
+                self._play_and_learn()
+            except ValueError:  # an action of NaN is refused; say where the NaN came from
+                self._check({}, first_step)
+                raise
+            with self.upkeep.timed("learn"):
+                numbers = to_numbers(self.algorithm.metrics()) if self.updates > first_update else {}
+                self.policy.update_normalisers(self.rollout)
+            self.iteration += 1
+            if self.config.finite_checks:
+                with self.upkeep.timed("log"):
+                    self._check(numbers, first_step)
+        with self.upkeep.timed("log"):
+            self.episodes.add(self.rollout)
+            self._log(numbers)
+        self.upkeep.between_iterations(first_step, self.env_steps, is_last=self.env_steps >= target)
+
+    def _play_and_learn(self) -> None:
+        """Fill the rows of the workspace, round by round, with gradient steps in between."""
+        ws, clock, stride = self.rollout, self.upkeep.clock, self.algorithm.config.steps_per_round
+        now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
+        for start in range(0, ws.T, stride):
+            started, simulated = time.perf_counter(), self.world.simulation_seconds
+            self._play(start, start + stride)
+            played = time.perf_counter()
+            simulated = self.world.simulation_seconds - simulated
+            clock["simulate"] += simulated
+            clock["infer"] += played - started - simulated
+            self.replay.add(ws, start, start + stride)
+            due = self._updates_due(counted_steps(ws, start, start + stride))
+            if due:
+                self.algorithm.update(self.replay, due, now)
+            clock["learn"] += time.perf_counter() - played
+
+    @torch.inference_mode()
+    def _play(self, start: int, stop: int) -> None:
+        uniform = self.env_steps < self.algorithm.config.learning_starts
+        options = {"stochastic": True, "generator": self.policy_stream, "uniform": uniform}
+        self.cast(self.rollout, start, n_steps=stop - start, **options)
+
+    def _updates_due(self, steps: int) -> int:
+        """Count `steps` that were made; returns the gradient steps they and what was left over have earned."""
+        earning = self.env_steps + steps - max(self.env_steps, self._learning_from)
+        self.env_steps += steps
+        if earning > 0:
+            self._credit += self._ratio * earning
+        if self._credit < 1 or self.replay.size == 0:
+            return 0
+        due = int(self._credit)
+        self._credit -= due
+        self.updates += due
+        return due
+
+    def _check(self, numbers: dict[str, float], first_step: int) -> None:
+        """What the environment said, then what was learnt from it, then what the policy made of that."""
+        check_rollout(self.rollout, self.env.spec, first_step, prefix="env/")
+        for parameters in self.algorithm.learnt():
+            check_update(numbers, parameters, self.iteration, self.env_steps, "lower the learning rates of algorithm")
+        check_rollout(self.rollout, self.env.spec, first_step)
+
+    def _log(self, numbers: dict[str, float]) -> None:
+        counts = {"updates": float(self.updates), "replay_size": float(self.replay.size)}
+        self.upkeep.log(self.env_steps, self.iteration, numbers | counts, self.rollout)
+
+    def _snapshot(self) -> Snapshot:
+        assert self.journal is not None
+        manifest = self.journal.write(self.replay)
+        return Snapshot(self._state(manifest), tuple(manifest["chunks"]))
+
+    def _state(self, replay: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "iteration": self.iteration,
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "learning_from": self._learning_from,
+            "credit": [self._credit.numerator, self._credit.denominator],
+            "algorithm": self.algorithm.state_dict(),
+            "env": self.env.state_dict(),
+            "policy_stream": self.policy_stream.get_state(),
+            "replay": replay,
+            **self.upkeep.state_dict(),
+        }
+
+    def _load_replay(self, state: dict[str, Any]) -> None:
+        if "replay" not in state:
+            if self.replay.rows_added:
+                raise ValueError("this runner has played already; make a new one to go on with an empty replay")
+        elif "chunks" not in state["replay"]:
+            self.replay.load_state_dict(state["replay"])
+        elif self.journal is None:
+            raise ValueError("the replay of this state lies in a run folder; pass folder=RunFolder.open(...)")
+        else:
+            self.journal.read(self.replay, state["replay"])
+
+
+def replay_memory(algorithm: SAC) -> str:
+    """One line that says what the replay of an algorithm takes; a ValueError, with a size that fits, if it is not
+    there."""
+    spec, config, policy = algorithm.policy.spec, algorithm.config, algorithm.policy
+    if config.replay_size < algorithm.num_envs:
+        raise ValueError(
+            f"algorithm.replay_size is {config.replay_size}; it must hold a step of each of the {algorithm.num_envs} "
+            f"instances, use algorithm.replay_size={algorithm.num_envs} or more"
+        )
+
+    def bytes_of(size: int) -> int:
+        return StepReplay.bytes_needed(
+            size,
+            algorithm.num_envs,
+            {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in policy.all_groups},
+            (spec.action.shape, spec.action.dtype),
+            n_step=config.n_step,
+            max_episode_steps=spec.max_episode_steps or None,
+            reset_rows=spec.reset_rows,
+        )
+
+    return check_replay(bytes_of, config.replay_size, algorithm.device)

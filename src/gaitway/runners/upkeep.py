@@ -1,0 +1,229 @@
+"""What every runner does around its iterations: clock, log, evaluation, checkpoints, videos, signals, summary.
+
+A runner owns time: it collects, learns and counts. Between two iterations it hands its numbers to an `Upkeep`, which
+does with them what does not depend on the algorithm. What the two share of the state lies here too, so that a
+checkpoint is the runner's part and this one, side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaitway.core.files import StateFileError
+from gaitway.core.seeding import global_state, set_global_state, stream
+from gaitway.core.workspace import Workspace
+from gaitway.envs.vec_env import Observation, VecEnv
+from gaitway.runners.checkpoint import Attachments, Checkpoints
+from gaitway.runners.episodes import EpisodeStatistics
+from gaitway.runners.finite import NotFiniteError, write_failure
+from gaitway.runners.judge import Judge, MakeEnv
+from gaitway.runners.logger import Logger
+from gaitway.runners.progress import Progress
+from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner_config import RunnerConfig
+from gaitway.runners.signals import GracefulStop
+from gaitway.version import __version__
+
+log = logging.getLogger("gaitway")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state to go on from, and the names of what it needs beside itself (see `Attachments`)."""
+
+    state: dict[str, Any]
+    attached: tuple[str, ...] = ()
+
+
+class Upkeep:
+    """The housekeeping of one run. `snapshot` is asked for the runner's state whenever a checkpoint is due."""
+
+    def __init__(
+        self,
+        config: RunnerConfig,
+        env: VecEnv,
+        policy: Any,
+        snapshot: Callable[[], Snapshot],
+        *,
+        folder: RunFolder | None = None,
+        make_env: MakeEnv | None = None,
+        logger: Logger | None = None,
+        progress: Progress | None = None,
+        attachments: Attachments | None = None,
+    ) -> None:
+        self.config, self.folder, self.progress, self.snapshot = config, folder, progress, snapshot
+        self.logger = logger or Logger(None if folder is None else folder.path)
+        self.judge = Judge(config, policy, env.device, make_env)
+        self.episodes = EpisodeStatistics(env.num_envs)
+        self.checkpoints: Checkpoints | None = None
+        if folder is not None:
+            self.checkpoints = Checkpoints(folder.checkpoints, folder.run_id, config.checkpoints, attachments)
+        self.seconds = 0.0
+        self.stopped_by: str | None = None
+        self.saved_at: int | None = None
+        """Environment steps of the newest checkpoint of this state, None if there is none."""
+        self.clock = {"simulate": 0.0, "infer": 0.0, "learn": 0.0, "log": 0.0}
+        """Seconds spent on each part of an iteration, for the shares that are shown."""
+        self._started = time.perf_counter()
+        self._signals = GracefulStop()
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Around the iterations of one call of `learn`: signals, the progress display, the clock."""
+        self.stopped_by = None
+        self._started = time.perf_counter() - self.seconds
+        self._signals = GracefulStop()
+        with self._signals, self.progress or contextlib.nullcontext():
+            yield
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Count the time inside as spent on `part` of the clock."""
+        started = time.perf_counter()
+        yield
+        self.clock[part] += time.perf_counter() - started
+
+    @contextlib.contextmanager
+    def keeping_failures(self, rollout: Workspace, first_step: int) -> Iterator[None]:
+        """Keep what is needed to see a number that is not finite again."""
+        try:
+            yield
+        except NotFiniteError as error:
+            if self.folder is not None:
+                path = self.folder.failures / str(first_step)
+                write_failure(path, error, rollout, self.folder.checkpoints / "last")
+            raise
+
+    def log(self, steps: int, iteration: int, numbers: Mapping[str, float], rollout: Workspace) -> None:
+        """One line of metrics: what the algorithm said, finished episodes and the environment's own figures."""
+        self.seconds = time.perf_counter() - self._started
+        metrics = {name if "/" in name else f"train/{name}": value for name, value in numbers.items()}
+        metrics |= self.episodes.metrics(rollout)
+        total = sum(self.clock.values()) or 1.0
+        shares = {name: seconds / total for name, seconds in self.clock.items()}
+        if iteration % self.config.log_interval == 0:
+            times = {"seconds": self.seconds, "steps_per_second": steps / self.seconds if self.seconds else 0.0}
+            self.logger.log(steps, metrics, times | {f"share_{name}": share for name, share in shares.items()})
+        if self.progress is not None:
+            self.progress.update(steps, metrics | {f"best/{k}": v for k, v in self.judge.best.items()}, shares)
+
+    def between_iterations(self, before: int, steps: int, is_last: bool) -> None:
+        """What is due after an iteration that led from step `before` to `steps`."""
+        if crossed(before, steps, self.config.evaluation.interval) or is_last:
+            self.evaluate(steps)
+        if crossed(before, steps, self.config.checkpoints.interval):
+            self.save(steps)
+        if crossed(before, steps, self.config.video.interval) and self.folder is not None:
+            self.judge.film(self.folder.videos / f"{steps}.mp4")
+        self.seconds = time.perf_counter() - self._started
+        if self._signals.requested is not None:
+            self.stopped_by = self._signals.requested
+
+    def evaluate(self, steps: int) -> None:
+        result = self.judge.measure(steps)
+        if result is None:
+            return
+        self.logger.log(steps, {f"eval/{name}": value for name, value in result.items()}, {})
+        self.stopped_by = self.judge.verdict() or self.stopped_by
+        self.save(steps)
+        self.write_summary(steps)
+
+    def save(self, steps: int) -> None:
+        """Write a checkpoint unless this state has one. What cannot be written is logged; training goes on."""
+        if self.checkpoints is None or self.saved_at == steps:
+            return
+        try:
+            snapshot = self.snapshot()
+        except (OSError, StateFileError) as error:  # what lies beside the checkpoint could not be written
+            log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
+            return
+        if self.checkpoints.save(steps, snapshot.state, self.judge.best.get("steps"), snapshot.attached):
+            self.saved_at = steps
+
+    def is_saved(self, steps: int) -> bool:
+        """Whether the state after `steps` is in the run folder (True if there is none to be in)."""
+        return self.checkpoints is None or self.saved_at == steps
+
+    def load(self, which: str) -> tuple[dict[str, Any], int]:
+        """The state of a checkpoint of this run's folder, and its environment steps."""
+        if self.checkpoints is None:
+            raise ValueError("this runner has no run folder to resume from; pass folder=RunFolder(...)")
+        return self.checkpoints.load(which)
+
+    def summary(self, steps: int) -> dict[str, Any]:
+        """What summary.json says."""
+        return {
+            "last": self.judge.last,
+            "best": self.judge.best,
+            "steps": steps,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(steps / self.seconds, 1) if self.seconds else 0.0,
+            "stopped_by": self.stopped_by,
+        }
+
+    def write_summary(self, steps: int) -> dict[str, Any]:
+        summary = self.summary(steps)
+        if self.folder is not None:
+            self.folder.write_summary(summary)
+        return summary
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "global_streams": global_state(),
+            "seconds": self.seconds,
+            "episodes": self.episodes.state_dict(),
+            "logger": self.logger.position(),
+            **self.judge.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.seconds = state["seconds"]
+        set_global_state(state["global_streams"])
+        self.episodes.load_state_dict(state["episodes"])
+        self.judge.load_state_dict(state)
+        self.logger.truncate(state["logger"])
+
+    def close(self) -> None:
+        """Close the evaluation environment and the logger."""
+        self.judge.close()
+        self.logger.close()
+
+
+def first_observation(env: VecEnv, config: RunnerConfig) -> Observation:
+    """Begin the first episodes, of different ages if the config asks for that."""
+    observation = env.reset()
+    if config.stagger_timeouts and env.spec.max_episode_steps:
+        ages = torch.randint(env.spec.max_episode_steps, (env.num_envs,), generator=stream(config.seed, "stagger"))
+        env.set_elapsed(ages)
+    return observation
+
+
+def counted_steps(ws: Workspace, start: int = 0, stop: int | None = None) -> int:
+    """Environment steps in the rows `start` to `stop` of a rollout; rows that only reset are none."""
+    stop = ws.T if stop is None else stop
+    if "env/valid" in ws:
+        return int(ws["env/valid"][start:stop].sum())
+    return (stop - start) * ws.B
+
+
+def crossed(before: int, after: int, interval: int) -> bool:
+    """Whether a multiple of `interval` lies in (before, after]; never for 0."""
+    return interval > 0 and after // interval > before // interval
+
+
+def to_numbers(metrics: Mapping[str, Tensor]) -> dict[str, float]:
+    """All metrics as Python floats, with one transfer from the device."""
+    if not metrics:
+        return {}
+    device = next(iter(metrics.values())).device
+    values = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in metrics.values()])
+    return dict(zip(metrics, values.tolist(), strict=True))

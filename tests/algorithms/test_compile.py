@@ -1,0 +1,90 @@
+"""T-COMPILE: the compiled update gives the eager numbers, compiles once, and never waits for a number on the host."""
+
+import shutil
+
+import pytest
+import torch
+import torch._dynamo
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
+from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.ppo import standard_terms
+from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.seeding import stream
+
+CONFIG = PPOConfig(rollout_steps=8, epochs=2, minibatches=2, schedule="adaptive", entropy_coef=0.01)
+
+
+class HostReads(TorchDispatchMode):
+    """Counts operations whose result the host must wait for."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        self.count += any(word in name for word in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero"))
+        return function(*args, **(kwargs or {}))
+
+
+def make(mode="eager", terms=None):
+    env = make_env("HalfCheetah-v5", num_envs=4, seed=0)
+    policy = ActorCritic(env.spec, ActorCriticConfig(actor_hidden=(16,), critic_hidden=(16,)), stream(0, "parameters"))
+    terms = None if terms is None else [*standard_terms(CONFIG, policy), *terms]
+    execution = Execution(ExecutionConfig(mode))
+    algorithm = PPO(policy, CONFIG, num_envs=4, terms=terms, execution=execution)
+    return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for the CPU needs g++")
+def test_the_compiled_update_equals_the_eager_one_and_compiles_once(caplog):
+    eager, compiled = make("eager"), make("compiled")
+    eager.learn(3 * 32)
+    counters = torch._dynamo.utils.counters["stats"]
+    graphs = []
+    for iteration in range(4):  # the compiled twin learns from the eager runner's rollout
+        now = Now(iteration, 32 * iteration, 0.1 * iteration)
+        one, other = eager.algorithm, compiled.algorithm
+        other.load_state_dict(one.state_dict())
+        theirs = other.update(eager.rollout, now)
+        ours = one.update(eager.rollout, now)
+        graphs.append(counters["unique_graphs"])
+        for name, value in ours.items():
+            assert torch.allclose(theirs[name], value, rtol=1e-5, atol=1e-5), name
+        assert torch.allclose(other.engine.parameters.value, one.engine.parameters.value, rtol=1e-5, atol=1e-6)
+    assert not [record for record in caplog.records if "cannot be compiled" in record.message]
+    assert graphs[0] >= 1
+    assert len(set(graphs[1:])) == 1
+
+
+def host_reads(runner):
+    runner.algorithm.engine.direct = None  # the general way, which also runs on a GPU
+    with HostReads() as reads:
+        runner.algorithm._step_all()
+    return reads.count
+
+
+def test_no_host_synchronisation_in_the_minibatch_loop():
+    runner = make()
+    runner.learn(32)
+    assert host_reads(runner) == 0
+
+
+class Impatient:
+    """A broken term: it looks at its own value."""
+
+    name = "impatient"
+    coef = 1.0
+    reads = ()
+
+    def __call__(self, batch, now):
+        loss = batch["new/value"].square().mean()
+        return loss * min(loss.item(), 1.0), {}
+
+
+def test_a_term_that_looks_at_its_value_is_caught():
+    runner = make(terms=[Impatient()])
+    runner.learn(32)
+    assert host_reads(runner) == 2  # once per minibatch

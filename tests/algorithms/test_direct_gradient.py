@@ -1,0 +1,169 @@
+"""The gradient without autograd is the gradient: every option against the general way."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
+from gaitway.algorithms.direct_gradient import DirectGradient
+from gaitway.algorithms.ppo import PPO, PPOConfig
+from gaitway.algorithms.terms import Entropy, Surrogate, ValueLoss
+from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.seeding import stream
+from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+
+SAMPLES = 48
+
+
+def spec(low=-1.0, high=1.0) -> EnvSpec:
+    groups = tuple(
+        ObservationGroup(name, (Component("x", size),), (size,)) for name, size in (("policy", 5), ("all", 7))
+    )
+    return EnvSpec("test", groups, ActionSpec("continuous", ("a", "b"), (low, low), (high, high)), 0.02, 100)
+
+
+def learner(config=None, *, env=None, **options) -> PPO:
+    """A learner whose policy has moved away from its symmetric start."""
+    policy = ActorCritic(env or spec(), config or ActorCriticConfig(), stream(0, "parameters"))
+    generator = stream(1, "parameters")
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return PPO(policy, PPOConfig(**options), num_envs=8)
+
+
+def batch_of(ppo: PPO, weight: bool = False) -> dict[str, torch.Tensor]:
+    generator, policy = stream(2, "batch"), ppo.policy
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    batch = {"inputs/actor": normal(SAMPLES, 5)}
+    if policy.groups["critic"] != policy.groups["actor"]:
+        batch["inputs/critic"] = normal(SAMPLES, 7)
+    with torch.no_grad():
+        params, value = policy.evaluate(batch)
+        batch["params"] = torch.cat((params[:, :2] + 0.2 * normal(SAMPLES, 2), params[:, 2:] * 1.1), -1)
+        batch["raw"] = policy.head.sample(batch["params"], generator)
+        batch["log_prob"] = policy.head.log_prob(batch["params"], batch["raw"])
+    batch |= {"value": value + 0.3 * normal(SAMPLES), "advantage": normal(SAMPLES), "return": value + normal(SAMPLES)}
+    if weight:
+        batch["weight"] = (torch.rand(SAMPLES, generator=generator) < 0.7).float()
+    return batch
+
+
+def both_ways(ppo: PPO, batch) -> tuple[dict, dict, torch.Tensor, torch.Tensor]:
+    """Statistics and flat gradients, by autograd and directly."""
+    gradient = ppo.engine.parameters.gradient
+    total, general = ppo._loss(batch)
+    ppo.engine.parameters.differentiate(total)
+    by_autograd = gradient.clone()
+    for parameter in ppo.policy.parameters():
+        if parameter.grad is not None:
+            parameter.grad.fill_(torch.nan)  # poisoned: everything must be overwritten
+    coefficients = [float(term.coef) for term in ppo.terms]
+    direct = DirectGradient.of(ppo.policy, ppo.terms)(batch, coefficients)
+    return general, direct, by_autograd, gradient.clone()
+
+
+def wide(**distribution) -> ActorCriticConfig:
+    return ActorCriticConfig(actor_hidden=(16, 8), distribution=DistributionConfig(**distribution))
+
+
+CASES = {
+    "plain": {},
+    "entropy": {"entropy_coef": 0.01},
+    "weights of the terms": {"value_coef": 1.7, "clip": 0.1},
+    "value clip": {"value_clip": 0.2},
+    "rescaled actions": {"env": spec(-0.5, 2.0)},
+    "limits on one side of zero": {"env": spec(1.0, 3.0), "entropy_coef": 0.02},
+    "linear deviation": {"config": wide(std_type="scalar"), "entropy_coef": 0.01},
+    "deviation beyond its bound": {"config": wide(std_range=(1.0, 1.05), init_std=1.02), "entropy_coef": 0.01},
+    "fixed deviation": {"config": wide(learn_std=False)},
+    "relu": {"config": ActorCriticConfig(activation="relu", critic_hidden=(12,))},
+    "elu": {"config": ActorCriticConfig(activation="elu")},
+    "critic sees more": {"config": ActorCriticConfig(observations=Observations(("policy",), ("all",)))},
+}
+
+
+@pytest.mark.parametrize("weight", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_equals_autograd(case, weight):
+    ppo = learner(**CASES[case])
+    general, direct, by_autograd, by_hand = both_ways(ppo, batch_of(ppo, weight))
+    assert list(direct) == list(general)
+    for name, value in general.items():
+        assert_close(direct[name], value, atol=2e-6, rtol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+    assert by_autograd.abs().max() > 0.01
+    assert_close(by_hand, by_autograd, atol=1e-6, rtol=1e-4)
+    assert 0.0 < direct["clip_fraction"] < 1.0
+
+
+def test_a_bound_stops_the_deviation_in_both_directions():
+    ppo = learner(wide(std_range=(0.5, 2.0)), entropy_coef=0.01)
+    with torch.no_grad():
+        ppo.policy.head.log_std.copy_(torch.tensor([-3.0, 3.0]))
+    _, _, by_autograd, by_hand = both_ways(ppo, batch_of(ppo))
+    assert ppo.policy.head.log_std.grad.tolist() == [0.0, 0.0]
+    assert_close(by_hand, by_autograd, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "adaptive"])
+def test_training_goes_the_same_way(schedule):
+    """Whole updates: the learner that may take the short way against one that may not."""
+
+    class Twin(Surrogate):  # another type, so the general way is taken
+        pass
+
+    results = []
+    for terms in (None, [Twin(0.2), ValueLoss(None, 0.5), Entropy(0.01)]):
+        policy = ActorCritic(spec(), None, stream(0, "parameters"))
+        config = PPOConfig(entropy_coef=0.01, schedule=schedule, normalise_advantage="minibatch")
+        ppo = PPO(policy, config, num_envs=8, terms=terms)
+        batch = batch_of(ppo)
+        assert (ppo.engine.direct is None) == (terms is not None)
+        ppo._weights = [1.0, 0.5, 0.01]
+        for _ in range(20):
+            ppo.engine.step(batch)
+        results.append((ppo.engine.parameters.value.detach().clone(), ppo.engine.read()))
+    (short, short_statistics), (long, long_statistics) = results
+    assert_close(short, long, atol=2e-5, rtol=1e-4)
+    for name, value in long_statistics.items():
+        assert_close(short_statistics[name], value, atol=1e-4, rtol=1e-3)
+
+
+def test_other_policies_terms_and_modes_take_the_general_way():
+    standard = [Surrogate(0.2), ValueLoss(None, 0.5), Entropy(0.0)]
+    policies = {
+        "memory": ActorCriticConfig(memory=MemoryConfig("gru", 8)),
+        "state-dependent deviation": wide(state_dependent=True),
+        "squashed": wide(kind="squashed_gaussian"),
+        "beta": wide(kind="beta"),
+        "an activation without a derivative here": ActorCriticConfig(activation="gelu"),
+    }
+    for name, config in policies.items():
+        ppo = learner(config)
+        assert DirectGradient.of(ppo.policy, standard) is None, name
+        assert ppo.engine.direct is None, name
+    ppo = learner()
+    assert DirectGradient.of(ppo.policy, standard[:2]) is None
+    assert DirectGradient.of(ppo.policy, [standard[1], standard[0], standard[2]]) is None
+    fresh = ActorCritic(spec(), None, stream(0, "parameters"))
+    assert DirectGradient.of(fresh, standard) is None  # nowhere to put the gradient
+    compiled = PPO(fresh, PPOConfig(), num_envs=8, execution=Execution(ExecutionConfig("compiled")))
+    assert compiled.engine.direct is None
+
+
+def test_what_is_not_finite_shows_and_a_clip_may_be_changed(recwarn):
+    ppo = learner()
+    direct, batch = DirectGradient.of(ppo.policy, ppo.terms), batch_of(ppo)
+    before = direct(batch, (1.0, 0.5, 0.0))["clip_fraction"]
+    ppo.terms[0].clip = 0.01
+    assert direct(batch, (1.0, 0.5, 0.0))["clip_fraction"] > before
+    batch["raw"][3] = 1e30
+    batch["return"][5] = torch.inf
+    statistics = direct(batch, (1.0, 0.5, 0.0))
+    assert not statistics["loss/value"].isfinite()
+    batch["raw"][3] = torch.nan
+    assert direct(batch, (1.0, 0.5, 0.0))["loss/surrogate"].isnan()
+    assert not recwarn.list

@@ -1,0 +1,111 @@
+"""Ensembles: N networks as one give what N networks give."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from gaitway.core.seeding import stream
+from gaitway.nn.ensemble import Ensemble, EnsembleLayerNorm, EnsembleLinear, constant_twin
+from gaitway.nn.trunks import Network
+
+MEMBERS = 3
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=stream(seed, "test"))
+
+
+def members_of(ensemble, **options):
+    """The same networks one by one, with copies of the ensemble's parameters."""
+    networks = []
+    for member in range(ensemble.members):
+        network = Network(**options).double()
+        own, stacked = dict(network.named_parameters()), dict(ensemble.network.named_parameters())
+        assert list(own) == list(stacked)
+        with torch.no_grad():
+            for name, p in own.items():
+                value = stacked[name][member]  # weights [in, out], biases and normalisations [1, width]
+                p.copy_(value.squeeze(0) if len(value) == 1 and p.ndim == 1 else value.T)
+        networks.append(network)
+    return networks
+
+
+@pytest.mark.parametrize("outputs", [1, 4])  # a single one is not a matrix product
+@pytest.mark.parametrize("trunk", ["mlp", "d2rl", "residual"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_outputs_and_gradients_are_those_of_separate_networks(trunk, layer_norm, outputs):
+    options = {"inputs": 5, "hidden": (8, 8), "outputs": outputs, "trunk": trunk, "layer_norm": layer_norm}
+    ensemble = Ensemble(MEMBERS, **options, generator=stream(0, "parameters")).double()
+    with torch.no_grad():
+        for index, p in enumerate(ensemble.parameters()):
+            p.add_(0.1 * randn(*p.shape, seed=index).double())
+    networks = members_of(ensemble, **options)
+    x, weight = randn(6, 5).double().requires_grad_(), randn(MEMBERS, 6, outputs, seed=1).double()
+    y = ensemble(x)
+    expected = torch.stack([network(x) for network in networks])
+    assert_close(y, expected, atol=1e-12, rtol=1e-12)
+    found = torch.autograd.grad((y * weight).sum(), [x, *ensemble.parameters()])
+    separate = [list(network.parameters()) for network in networks]
+    flat = [p for parameters in separate for p in parameters]
+    wanted = torch.autograd.grad((expected * weight).sum(), [x, *flat])
+    assert_close(found[0], wanted[0], atol=1e-12, rtol=1e-10)
+    count = len(separate[0])
+    for index, gradient in enumerate(found[1:]):
+        for member in range(MEMBERS):
+            own = wanted[1 + member * count + index]
+            stacked = gradient[member]
+            assert_close(stacked.squeeze(0) if own.ndim == 1 else stacked.T, own, atol=1e-12, rtol=1e-10)
+
+
+def test_columns_that_come_apart_are_the_last_ones():
+    ensemble = Ensemble(2, 5, (8,), 1, generator=stream(0, "parameters"))
+    x, more = randn(4, 3), randn(4, 2, seed=1)
+    assert torch.equal(ensemble(x, more), ensemble(torch.cat((x, more), -1)))
+
+
+def test_members_start_apart_and_like_linear_layers():
+    layer = EnsembleLinear(MEMBERS, 100, 50, stream(0, "parameters"))
+    assert layer.weight.shape == (MEMBERS, 100, 50)
+    assert not torch.equal(layer.weight[0], layer.weight[1])
+    assert layer.weight.abs().max() <= 0.1
+    assert layer.weight.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.05)  # uniform within +- 1 / sqrt(inputs)
+    orthogonal = EnsembleLinear(MEMBERS, 4, 9, stream(0, "parameters"), orthogonal_gain=2.0)
+    for member in orthogonal.weight:
+        assert_close(member @ member.T, 4.0 * torch.eye(4))
+    assert orthogonal.bias.abs().max() == 0
+    again = EnsembleLinear(MEMBERS, 100, 50, stream(0, "parameters"))
+    assert torch.equal(layer.weight, again.weight)
+
+
+def test_layer_norm_of_each_member():
+    norm, x = EnsembleLayerNorm(2, 4), randn(2, 3, 4)
+    with torch.no_grad():
+        norm.weight.copy_(randn(2, 1, 4, seed=1))
+        norm.bias.copy_(randn(2, 1, 4, seed=2))
+    for member in range(2):
+        own = nn.LayerNorm(4)
+        with torch.no_grad():
+            own.weight.copy_(norm.weight[member, 0])
+            own.bias.copy_(norm.bias[member, 0])
+        assert_close(norm(x)[member], own(x[member]))
+
+
+def test_a_constant_twin_follows_but_learns_nothing():
+    ensemble = Ensemble(2, 5, (8,), 1, generator=stream(0, "parameters"))
+    twin = constant_twin(ensemble)
+    x = randn(4, 5).requires_grad_()
+    assert not any(p.requires_grad for p in twin.parameters())
+    by_twin, by_ensemble = (torch.autograd.grad(network(x).sum(), x)[0] for network in (twin, ensemble))
+    assert torch.equal(by_twin, by_ensemble)
+    with torch.no_grad():
+        for p in ensemble.parameters():
+            p.mul_(1.5)
+    assert torch.equal(twin(x), ensemble(x))
+    twin(x).sum().backward()
+    assert all(p.grad is None for p in ensemble.parameters())
+
+
+def test_an_ensemble_of_nobody_is_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        Ensemble(0, 5, (8,), 1)

@@ -1,0 +1,29 @@
+"""What surrounds the iterations of every runner."""
+
+import pytest
+import torch
+
+from gaitway.core.workspace import Workspace
+from gaitway.runners.upkeep import counted_steps, crossed, to_numbers
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "interval", "expected"),
+    [(0, 99, 100, False), (0, 100, 100, True), (99, 101, 100, True), (100, 199, 100, False), (0, 5, 0, False)],
+)
+def test_crossed(before, after, interval, expected):
+    assert crossed(before, after, interval) is expected
+
+
+def test_to_numbers():
+    assert to_numbers({"a": torch.tensor(1.5), "b": torch.tensor([2])}) == {"a": 1.5, "b": 2.0}
+    assert to_numbers({}) == {}
+
+
+def test_rows_that_only_reset_are_no_steps():
+    plain = Workspace.packed({"env/reward": torch.zeros(4, 3)})
+    assert (counted_steps(plain), counted_steps(plain, 1, 3)) == (12, 6)
+    valid = torch.ones(4, 3, dtype=torch.bool)
+    valid[1, 2] = valid[3, 0] = False
+    ws = Workspace.packed({"env/reward": torch.zeros(4, 3), "env/valid": valid})
+    assert [counted_steps(ws), counted_steps(ws, 0, 2), counted_steps(ws, 2)] == [10, 5, 5]
