@@ -24,11 +24,11 @@ def test_gradients_are_those_of_autograd(options, activation):
     replay = filled(sac)
     noise, alpha = torch.randn(2, 16, 2, generator=stream(0, "noise")), torch.tensor(0.3)
     batch = sac._inputs(replay.gather(replay.draw((16,))))
-    with torch.no_grad():
-        target = general.target(batch, noise[1], alpha)
-    assert_close(direct.target(batch, noise[1], alpha), target)
-    proposal = general.propose(batch["actor"], noise[0])
-    assert_close(direct.propose(batch["actor"], noise[0])["log_prob"], proposal["log_prob"], atol=1e-5, rtol=1e-5)
+    target, proposal = general.prepare(batch, noise, alpha)
+    found, drawn = direct.prepare(batch, noise, alpha)
+    assert not target.requires_grad
+    assert_close(found, target, atol=1e-5, rtol=1e-5)
+    assert_close(drawn["log_prob"], proposal["log_prob"], atol=1e-5, rtol=1e-5)
 
     critic_batch = batch | {"target": target}
     loss, statistics = general.critic_loss(critic_batch)

@@ -170,8 +170,8 @@ def test_time_limits_bootstrap_from_the_final_observation_and_terminations_do_no
     replay.add(ws)
     index = replay.draw((400,))
     batch = sac._inputs(replay.gather(index))
-    noise, alpha = torch.randn(400, 2, generator=stream(0, "noise")), torch.tensor(0.3)
-    target = sac.steps.target(batch, noise, alpha)
+    noise, alpha = torch.randn(2, 400, 2, generator=stream(0, "noise")), torch.tensor(0.3)
+    target, _ = sac.steps.prepare(batch, noise, alpha)
     reward, obs = ws["env/reward"], ws["env/obs/policy"]
     reached = torch.stack((obs[1], obs[2]))
     reached[0, 1] = ws["env/final_obs/policy"][0, 1]
@@ -180,7 +180,7 @@ def test_time_limits_bootstrap_from_the_final_observation_and_terminations_do_no
         for row in range(400):
             t, env = next((t, e) for t in range(2) for e in range(3) if torch.equal(batch["actor"][row], obs[t, e]))
             seen.add((t, env))
-            action, log_prob = sac.policy.propose(reached[t, env][None], noise[row][None])
+            action, log_prob = sac.policy.propose(reached[t, env][None], noise[1, row][None])
             value = sac.policy.values(sac.policy.target, reached[t, env][None], action).amin(0) - alpha * log_prob
             expected = reward[t, env] + (0.0 if (t, env) == (0, 0) else 0.99 * value.item())
             assert target[row].item() == pytest.approx(float(expected), abs=1e-5)
@@ -277,6 +277,7 @@ def test_metrics_are_means_since_the_last_call():
         "loss/critic", "loss/actor", "q_mean", "entropy", "temperature", "gradient_norm/actor", "gradient_norm/critic",
     }  # fmt: skip
     assert metrics["temperature"].item() == pytest.approx(1.0, abs=2e-3)  # three steps of 3e-4 from where it starts
+    assert sac.metrics() == {}
     sac.update(replay, 1, Now())
     assert metrics["loss/critic"] != sac.metrics()["loss/critic"]
 

@@ -23,9 +23,9 @@ def test_constant_critics_give_the_same_gradient_and_get_none(monkeypatch):
     sac = make()
     policy, replay = sac.policy, filled(sac)
     batch = sac._inputs(replay.gather(replay.draw((16,))))
-    noise, alpha = torch.randn(16, 2, generator=stream(0, "noise")), torch.tensor(0.3)
+    noise, alpha = torch.randn(2, 16, 2, generator=stream(0, "noise")), torch.tensor(0.3)
     sac.critic_engine.parameters.gradient.fill_(7.0)
-    proposal = sac.steps.propose(batch["actor"], noise) | {"entropy": alpha}
+    proposal = sac.steps.prepare(batch, noise, alpha)[1] | {"entropy": alpha}
     loss, _ = sac.steps.actor_loss(proposal | {"critic": batch["critic"], "alpha": alpha})
     actor = list(policy.actor.parameters())
     gradients = torch.autograd.grad(loss, actor, retain_graph=True)
@@ -33,7 +33,7 @@ def test_constant_critics_give_the_same_gradient_and_get_none(monkeypatch):
         torch.autograd.grad(loss, list(policy.critic.parameters()), retain_graph=True)
     loss.backward()
     assert bool((sac.critic_engine.parameters.gradient == 7.0).all())
-    action, log_prob = policy.propose(batch["actor"], noise)
+    action, log_prob = policy.propose(batch["actor"], noise[0])
     unfrozen = (alpha * log_prob - policy.values(policy.critic, batch["critic"], action).amin(0)).mean()
     for found, expected in zip(gradients, torch.autograd.grad(unfrozen, actor), strict=True):
         assert_close(found, expected, atol=1e-7, rtol=1e-5)

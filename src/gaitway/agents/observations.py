@@ -65,6 +65,8 @@ class GroupNormalisers(nn.ModuleDict):
 
     def inputs(self, obs: Mapping[str, Tensor], groups: tuple[str, ...]) -> Tensor:
         """The groups as float32, normalised and concatenated: [..., D]."""
+        if len(groups) == 1 and not self._modules:
+            return obs[groups[0]].float()
         parts = []
         for name in groups:
             norm = self.of(name)

@@ -29,7 +29,7 @@ from gaitway.nn.ensemble_stack import EnsembleStack
 class DirectSteps:
     """Like `ContinuousSteps`, but gradients instead of losses: they overwrite `.grad` of the parameters.
 
-    The actor's memory holds one batch, so `propose` comes after `target`, and `actor_gradient` after `propose`.
+    The actor's memory holds one batch: `actor_gradient` is that of the proposal of the last `prepare`.
     """
 
     def __init__(
@@ -52,21 +52,27 @@ class DirectSteps:
     def action(self, action: Tensor) -> Tensor:
         return self.policy.unit_action(action)
 
-    def target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
-        drawn = self._draw(batch["next/actor"], noise)
-        values = self.target_critic.forward(batch["next/critic"], torch.from_numpy(drawn.action).t())
+    def prepare(self, batch: Batch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Batch]:
+        """`noise` [2, B, A] makes the actions now and next."""
+        samples = noise.shape[1]
+        output = np.empty((2 * noise.shape[2], 2 * samples), dtype=np.float32)  # now | next, drawn together
+        output[:, samples:] = self.actor.forward(batch["next/actor"]).numpy().T
+        output[:, :samples] = self.actor.forward(batch["actor"]).numpy().T
+        normal = np.ascontiguousarray(noise.view(2 * samples, -1).numpy().T)
+        drawn = squashed_action(output, normal, self.policy.config.log_std_range)
+        self._drawn = Squashed(*(part[..., :samples] for part in drawn))
+        following = torch.from_numpy(drawn.action[:, samples:]).t()
+        values = self.target_critic.forward(batch["next/critic"], following).numpy()
         reward, discount = batch["reward"].numpy(), batch["discount"].numpy()
-        return torch.from_numpy(soft_target(reward, discount, values.numpy(), drawn.log_prob, float(alpha)))
-
-    def propose(self, inputs: Tensor, noise: Tensor) -> Batch:
-        self._drawn = self._draw(inputs, noise)
-        return {"log_prob": torch.from_numpy(self._drawn.log_prob)}
+        target = soft_target(reward, discount, values, drawn.log_prob[samples:], float(alpha))
+        return torch.from_numpy(target), {"log_prob": torch.from_numpy(self._drawn.log_prob)}
 
     def critic_gradient(self, batch: Batch) -> dict[str, Tensor]:
         values = self.critic.forward(batch["critic"], batch["action"]).numpy()
         loss, gradient = critic_loss(values, batch["target"].numpy())
         self.critic.backward(torch.from_numpy(gradient))
-        return {"loss/critic": torch.tensor(loss), "q_mean": torch.tensor(float(values.mean()))}
+        mean = float(np.add.reduce(values, None)) / values.size
+        return {"loss/critic": torch.tensor(loss), "q_mean": torch.tensor(mean)}
 
     def actor_gradient(self, batch: Batch) -> dict[str, Tensor]:
         drawn, alpha = self._drawn, float(batch["alpha"])
@@ -77,7 +83,3 @@ class DirectSteps:
         by_output = squashed_gradient(drawn, by_action, alpha / len(drawn.log_prob))
         self.actor.backward(torch.from_numpy(by_output).t())
         return actor_statistics(torch.tensor(loss), batch)
-
-    def _draw(self, inputs: Tensor, noise: Tensor) -> Squashed:
-        output = np.ascontiguousarray(self.actor.forward(inputs).numpy().T)
-        return squashed_action(output, np.ascontiguousarray(noise.numpy().T), self.policy.config.log_std_range)

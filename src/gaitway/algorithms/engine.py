@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.flat_adam import FlatAdam
 from gaitway.core.execution import Execution, ExecutionConfig
 
 LossFunction = Callable[[Batch], tuple[Tensor, dict[str, Tensor]]]
@@ -111,13 +112,12 @@ class Engine:
         self.before_step = before_step
         self.max_grad_norm = max_grad_norm
         self.learning_rate = torch.tensor(learning_rate, dtype=torch.float32, device=device)
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimiser]
-        self.optimiser = kind(
+        self.optimiser = FlatAdam(
             self.parameters.pieces,
             lr=self.learning_rate,
             eps=eps,
             weight_decay=weight_decay,
-            fused=True,
+            decoupled_weight_decay=optimiser == "adamw",
             capturable=device.type == "cuda",
         )
         self.statistics: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ those of `torch.optim.Adam` with `fused=True`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ class FlatAdam(torch.optim.Adam):
     `decoupled_weight_decay=True` makes it AdamW.
     """
 
-    def __init__(self, parameters: list[Tensor], **options: Any) -> None:
-        super().__init__(parameters, **options, fused=True)
+    def __init__(self, parameters: Sequence[Tensor], **options: Any) -> None:
+        super().__init__(list(parameters), **options, fused=True)
         if any(parameter.grad is None for parameter in parameters):
             raise ValueError("a parameter has no gradient; give the optimiser only what is learnt, gradients allocated")
         self._collected: list[list[Tensor]] = []

@@ -172,8 +172,9 @@ class PPO:
         for epoch in range(config.epochs):
             if epoch and config.recompute_advantage:
                 self._estimate_again()
-            if self.batches.fill(self._fields, self.generator, self._columns):
+            if (epoch == 0 or config.recompute_advantage) and self.batches.pack(self._fields, self._columns):
                 self._pass.forget()
+            self.batches.shuffle(self.generator)
             self._pass()
             if config.target_kl is not None and self._mean_kl() > config.target_kl:
                 last_epoch = epoch + 1
@@ -272,13 +273,14 @@ class PPO:
     def _loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of the terms on one minibatch; runs the policy once."""
         policy = self.policy
-        params, value = policy.evaluate_sequence(batch) if policy.is_recurrent else policy.evaluate(batch)
         head = policy.head
+        output, value = policy.outputs(batch)
+        params, log_prob, entropy = head.score(output, batch["raw"])
         batch = batch | {
             "new/params": params,
             "new/value": value,
-            "new/log_prob": head.log_prob(params, batch["raw"]),
-            "new/entropy": head.entropy(params),
+            "new/log_prob": log_prob,
+            "new/entropy": entropy,
             "new/mean": head.action(head.mode(params)),
         }
         if self.config.normalise_advantage == "minibatch":

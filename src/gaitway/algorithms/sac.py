@@ -124,8 +124,7 @@ class SAC:
         self.critic_engine = self._engine(policy.critic, config.critic_learning_rate)
         self.actor_engine = self._engine(policy.actor, config.actor_learning_rate)
         self.steps = self._make_steps()
-        self._target = self.execution.compiled(self.steps.target)
-        self._propose = self.execution.compiled(self.steps.propose)
+        self._prepare = self.execution.compiled(self.steps.prepare)
         self.generator = stream(seed, "sac", self.device)
         updates, batch_size = config.updates_per_program, config.batch_size
         self._index = torch.zeros(updates, batch_size, dtype=torch.int64, device=self.device)
@@ -135,6 +134,7 @@ class SAC:
         self._replay: StepReplay | None = None
         self._replay_version = 0
         self._batch: TransitionBatch | None = None
+        self._has_news = False
 
     def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
         """An empty replay for what the policy reads and does."""
@@ -159,6 +159,7 @@ class SAC:
         Indices and noise are drawn update by update, so that how updates are grouped does not change what is learnt.
         """
         self._attach(replay)
+        self._has_news |= updates > 0
         together = self.config.updates_per_program
         for _ in range(updates // together):
             self._draw(together)
@@ -170,6 +171,9 @@ class SAC:
     def metrics(self) -> dict[str, Tensor]:
         """Mean losses and statistics since the last call, as tensors; nothing without an update."""
         found: dict[str, Tensor] = {}
+        if not self._has_news:
+            return found
+        self._has_news = False
         for name, engine in (("actor", self.actor_engine), ("critic", self.critic_engine)):
             read = engine.read()
             found |= {f"{key}/{name}" if key == "gradient_norm" else key: value for key, value in read.items()}
@@ -247,9 +251,7 @@ class SAC:
         assert self._replay is not None
         batch = self._inputs(self._replay.gather(index, self._batch))
         alpha = self.temperature.log_value.detach().exp()
-        with torch.no_grad():
-            target = self._target(batch, noise[1], alpha)
-        proposal = self._propose(batch["actor"], noise[0])
+        target, proposal = self._prepare(batch, noise, alpha)
         with torch.no_grad():
             entropy = -proposal["log_prob"].mean()
             if self.config.learn_temperature:

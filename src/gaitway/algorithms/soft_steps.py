@@ -1,9 +1,9 @@
 """What soft actor-critic does differently with continuous and with discrete actions: sample, or take expectations.
 
-Both kinds offer the same five methods. Batches hold the networks' inputs, `actor` and `critic` [B, D], with `next/` in
-front for the next observation, and what the replay gave, `action`, `reward` and `discount` [B]. A proposal is what the
-actor would do, with `log_prob` [B], the (expected) log-probability of that; the actor's loss gets it back, together
-with `alpha`, the temperature, and `entropy`, for the statistics.
+Both kinds offer the same methods. Batches hold the networks' inputs, `actor` and `critic` [B, D], with `next/` in front
+for the next observation, and what the replay gave, `action`, `reward` and `discount` [B]. `prepare` says what the
+critics should learn, `target` [B], and what the actor would do, with `log_prob` [B], the (expected) log-probability of
+that. The losses get both back, the actor's together with `alpha`, the temperature, and `entropy`, for the statistics.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class ContinuousSteps:
     def action(self, action: Tensor) -> Tensor:
         return self.policy.unit_action(action)
 
-    def propose(self, inputs: Tensor, noise: Tensor) -> Batch:
-        action, log_prob = self.policy.propose(inputs, noise)
-        return {"action": action, "log_prob": log_prob}
-
-    def target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
-        action, log_prob = self.policy.propose(batch["next/actor"], noise)
-        values = self.policy.values(self.policy.target, batch["next/critic"], action)
-        return soft_target(batch["reward"], batch["discount"], values, log_prob, alpha)
+    def prepare(self, batch: Batch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Batch]:
+        """`noise` [2, B, A] makes the actions now and next."""
+        policy = self.policy
+        with torch.no_grad():
+            action, log_prob = policy.propose(batch["next/actor"], noise[1])
+            values = policy.values(policy.target, batch["next/critic"], action)
+            target = soft_target(batch["reward"], batch["discount"], values, log_prob, alpha)
+        action, log_prob = policy.propose(batch["actor"], noise[0])
+        return target, {"action": action, "log_prob": log_prob}
 
     def critic_loss(self, batch: Batch) -> Loss:
         values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
@@ -67,14 +68,14 @@ class DiscreteSteps:
     def action(self, action: Tensor) -> Tensor:
         return self.policy.head.raw(action)
 
-    def propose(self, inputs: Tensor, noise: Tensor) -> Batch:
-        log_probs = self.policy.log_probs(inputs)
-        return {"log_probs": log_probs, "log_prob": (log_probs.exp() * log_probs).sum(-1)}
-
-    def target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
-        log_probs = self.policy.log_probs(batch["next/actor"])
-        values = self.policy.values(self.policy.target, batch["next/critic"])
-        return soft_target_discrete(batch["reward"], batch["discount"], values, log_probs, alpha)
+    def prepare(self, batch: Batch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Batch]:
+        policy = self.policy
+        with torch.no_grad():
+            log_probs = policy.log_probs(batch["next/actor"])
+            values = policy.values(policy.target, batch["next/critic"])
+            target = soft_target_discrete(batch["reward"], batch["discount"], values, log_probs, alpha)
+        log_probs = policy.log_probs(batch["actor"])
+        return target, {"log_probs": log_probs, "log_prob": (log_probs.exp() * log_probs).sum(-1)}
 
     def critic_loss(self, batch: Batch) -> Loss:
         values = self.policy.values(self.policy.critic, batch["critic"])

@@ -95,9 +95,7 @@ def actor_loss(values: np.ndarray, log_prob: np.ndarray, alpha: float) -> tuple[
     """`mean(alpha * log_prob - min over critics)` and its gradient by the values [N, B]; that by every log-density is
     `alpha / B`."""
     samples = len(log_prob)
-    lowest = values.argmin(0)
-    gradient = np.zeros_like(values)
-    columns = np.arange(samples)
-    loss = (alpha * float(log_prob.sum()) - float(values[lowest, columns].sum())) / samples
-    gradient[lowest, columns] = -1.0 / samples
-    return loss, gradient
+    chosen = values.argmin(0) == np.arange(len(values))[:, None]
+    lowest = float(np.add.reduce(np.minimum.reduce(values)))
+    loss = (alpha * float(np.add.reduce(log_prob)) - lowest) / samples
+    return loss, chosen * np.float32(-1.0 / samples)

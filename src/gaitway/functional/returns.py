@@ -73,7 +73,7 @@ def accumulate(rows: Tensor, weight: Tensor) -> Tensor:
     `log2 T` passes over everything instead of T small ones.
     """
     steps = len(rows)
-    if steps >= 32 and (rows.is_cuda or rows[0].numel() <= 256):
+    if steps >= 48 and (rows.is_cuda or rows[0].numel() <= 256):
         span = 1
         while span < steps:
             rows = torch.cat((torch.addcmul(rows[:-span], weight[: steps - span], rows[span:]), rows[-span:]))

@@ -74,10 +74,17 @@ class EnsembleStack:
     def backward_more(self, gradient: Tensor, columns: int) -> Tensor:
         """From the gradient by the result [N, B] to that by the last `columns` of the input, [columns, B].
 
-        Each member goes through the rows where its gradient is not zero: with the smallest of N values, that is one of
-        N on average.
+        With more than two members each goes only through the rows where its gradient is not zero: if the smallest of N
+        values counts, that is one of N on average.
         """
         memory = self._memory
+        if len(gradient) <= 2:
+            slope = torch.mul(gradient.unsqueeze(-1), self._last_row, out=memory.slopes[-1])
+            for layer in range(len(memory.values) - 1, -1, -1):
+                self.activation.backward(slope, memory.values[layer])
+                if layer:
+                    slope = torch.bmm(slope, self.weights[layer].mT, out=memory.slopes[layer - 1])
+            return torch.bmm(self.weights[0][:, -columns:], slope.mT).sum(0)
         found = torch.zeros(columns, len(memory.inputs))
         for member, part in enumerate(gradient):
             rows = part.nonzero().squeeze(-1)
