@@ -21,7 +21,7 @@ from scipy.stats import trim_mean
 
 def train(preset: str, seed: int, folder: str, overrides: list[str]) -> dict[str, object]:
     """One run, in a process of its own; a run folder that is finished already is read instead."""
-    from gaitway.cli.build import TrainConfig, build_runner, effective, parse
+    from gaitway.cli.build import TrainConfig, build_runner, choices, effective, parse
     from gaitway.cli.compose import compose
     from gaitway.cli.config_file import write_config
     from gaitway.core.config import to_config
@@ -30,7 +30,8 @@ def train(preset: str, seed: int, folder: str, overrides: list[str]) -> dict[str
 
     path = Path(folder) / f"{preset}_{seed}"
     if not (path / "summary.json").exists():
-        composed = compose([f"experiment={preset}", f"seed={seed}", *overrides], to_config(TrainConfig()), parse)
+        wanted = [f"experiment={preset}", f"seed={seed}", *overrides]
+        composed = compose(wanted, to_config(TrainConfig()), parse, **choices())
         config = effective(parse(composed.config))
         run = RunFolder.create(path)
         write_config(run.config, to_config(config), composed.sources)
