@@ -286,3 +286,39 @@ def test_a_replay_that_does_not_fit_is_refused_before_anything_is_allocated(monk
     monkeypatch.setattr(capacity, "free_bytes", lambda device: 10**9)
     with pytest.raises(ValueError, match=r"replay_size is 1,000,000,000,000 .* use algorithm.replay_size=\d+$"):
         make_runner(sac=replace(SMALL, replay_size=10**12))
+
+
+OVERLAPPED = replace(SMALL, overlap=True, update_ratio=1.0)
+
+
+def test_overlapped_learning_makes_the_same_number_of_steps_and_repeats_itself():
+    one, other, plain = (
+        make_runner(sac=OVERLAPPED),
+        make_runner(sac=OVERLAPPED),
+        make_runner(sac=replace(OVERLAPPED, overlap=False)),
+    )
+    for runner in (one, other, plain):
+        runner.learn(256)
+    assert one.updates == plain.updates == 256 - 64
+    assert one.parameters_sha256() == other.parameters_sha256()
+    assert one.parameters_sha256() != plain.parameters_sha256()  # the policy acted one round behind
+
+
+def test_overlapped_updates_come_between_the_action_and_its_simulation():
+    runner = make_runner(sac=replace(OVERLAPPED, learning_starts=0))
+    seen = []
+    update, step = runner.algorithm.update, runner.env.step
+    runner.algorithm.update = lambda *args: (seen.append("learn"), update(*args))[1]
+    runner.env.step = lambda action: (seen.append("simulate"), step(action))[1]
+    runner.learn(64)
+    rounds = 64 // 4
+    assert seen == ["simulate", *["learn", "simulate"] * (rounds - 1), "learn"]
+
+
+def test_an_overlapped_run_resumes_exactly():
+    whole, first, second = (make_runner(sac=OVERLAPPED) for _ in range(3))
+    whole.learn(384)
+    first.learn(192)
+    second.load_state_dict(first.state_dict())
+    second.learn(192)
+    assert second.parameters_sha256() == whole.parameters_sha256()

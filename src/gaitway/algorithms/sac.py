@@ -45,6 +45,9 @@ class SACConfig:
     """Steps of every environment between updates."""
     iteration_steps: int = 1000
     """Environment steps, of all environments together, between log lines."""
+    overlap: bool = False
+    """Make the updates of a round while the next step is simulated, so that a GPU learns while the CPU simulates. The
+    policy then acts one round behind, in every run alike."""
     gamma: float = 0.99
     """Discount."""
     tau: float = 0.005

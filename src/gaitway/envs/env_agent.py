@@ -38,6 +38,8 @@ class EnvAgent:
         self.metrics = tuple(env.spec.metrics if metrics is None else metrics)
         self.current: Observation | None = None
         self.simulation_seconds = 0.0
+        self.meanwhile: Callable[[], None] | None = None
+        """Called between an action and its simulation: work started here on a GPU goes on while the CPU simulates."""
         self.observe = Observe(self)
         self.advance = Advance(self)
 
@@ -109,6 +111,9 @@ class Advance(_EnvPart):
 
         def step(t: int) -> None:
             action = ws.at("action", t)
+            if world.meanwhile is not None:
+                action = action.cpu()  # waits for the action alone; afterwards the device is free for other work
+                world.meanwhile()
             started = time.perf_counter()
             result = world.env.step(action)
             world.simulation_seconds += time.perf_counter() - started

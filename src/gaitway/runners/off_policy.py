@@ -97,6 +97,11 @@ class OffPolicyRunner:
         self._learning_from = algorithm.config.learning_starts
         self._credit = Fraction(0)
         """Gradient steps that were earned and not made yet; a fraction, because sums of floats drift."""
+        self._pending = 0
+        """Gradient steps that wait for the next simulation, where `overlap` is on; none between iterations."""
+        self._now = Now()
+        if algorithm.config.overlap:
+            self.world.meanwhile = self._learn
         self._begun = False
         self._planned = config.total_steps
 
@@ -222,20 +227,30 @@ class OffPolicyRunner:
 
     def _play_and_learn(self) -> None:
         """Fill the rows of the workspace, round by round, with gradient steps in between."""
-        ws, clock, stride = self.rollout, self.upkeep.clock, self.algorithm.config.steps_per_round
-        now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
-        for start in range(0, ws.T, stride):
-            started, simulated = time.perf_counter(), self.world.simulation_seconds
-            self._play(start, start + stride)
+        ws, clock, config = self.rollout, self.upkeep.clock, self.algorithm.config
+        self._now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
+        for start in range(0, ws.T, config.steps_per_round):
+            stop = start + config.steps_per_round
+            started, simulated, learnt = time.perf_counter(), self.world.simulation_seconds, clock["learn"]
+            self._play(start, stop)
             played = time.perf_counter()
             simulated = self.world.simulation_seconds - simulated
             clock["simulate"] += simulated
-            clock["infer"] += played - started - simulated
-            self.replay.add(ws, start, start + stride)
-            due = self._updates_due(counted_steps(ws, start, start + stride))
-            if due:
-                self.algorithm.update(self.replay, due, now)
+            clock["infer"] += played - started - simulated - (clock["learn"] - learnt)
+            self.replay.add(ws, start, stop)
             clock["learn"] += time.perf_counter() - played
+            self._pending += self._updates_due(counted_steps(ws, start, stop))
+            if not config.overlap or stop == ws.T:
+                self._learn()
+
+    def _learn(self) -> None:
+        """Make the gradient steps that are due."""
+        if self._pending:
+            started = time.perf_counter()
+            with torch.inference_mode(False), torch.enable_grad():
+                self.algorithm.update(self.replay, self._pending, self._now)
+            self._pending = 0
+            self.upkeep.clock["learn"] += time.perf_counter() - started
 
     @torch.inference_mode()
     def _play(self, start: int, stop: int) -> None:
