@@ -54,7 +54,7 @@ def largest_difference(runner, change=lambda fields: None):
     fields = runner.algorithm.prepare(runner.rollout)
     change(fields)
     policy = runner.policy
-    evaluate = policy.evaluate_sequence if policy.is_recurrent else policy.evaluate
+    evaluate = policy.evaluate
     with torch.no_grad():
         params, _ = evaluate(fields)
         log_prob = policy.head.log_prob(params, fields["raw"])

@@ -139,7 +139,7 @@ def test_a_replay_larger_than_memory_is_refused_with_a_number_that_fits(tmp_path
     error = capsys.readouterr().err
     assert "algorithm.replay_size is 100,000,000,000,000 transitions" in error
     assert not path.exists()
-    monkeypatch.setattr(capacity, "free_bytes", lambda device: 10_000)
+    monkeypatch.setattr(capacity, "free_memory", lambda device: 10_000)
     assert main(["train", *TINY, f"run_dir={path}", "--quiet"]) == 0  # 150 transitions need less than that
 
 

@@ -50,8 +50,6 @@ def difference(one: Tensor, other: Tensor) -> float:
     ],
 )
 def test_recorded_updates_equal_eager_ones(memory: str, mode: str, precision: str, tolerance: float) -> None:
-    if memory != "mlp" and mode == "compiled_captured":
-        pytest.skip("fused memories are not compiled")
     eager, recorded = make_ppo(memory=memory), make_ppo(mode, precision, memory)
     eager.learn(128)
     for iteration in range(3):

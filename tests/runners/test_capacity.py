@@ -1,10 +1,9 @@
 """The memory of a replay: said before the run, refused when it is not there."""
 
 import pytest
-import torch
 
 from gaitway.runners import capacity
-from gaitway.runners.capacity import check_replay, free_bytes, in_words, two_digits
+from gaitway.runners.capacity import check_replay, in_words, two_digits
 
 
 def bytes_of(size):
@@ -12,12 +11,12 @@ def bytes_of(size):
 
 
 def test_the_line_says_how_many_how_much_and_where(monkeypatch):
-    monkeypatch.setattr(capacity, "free_bytes", lambda device: 10**9)
+    monkeypatch.setattr(capacity, "free_memory", lambda device: 10**9)
     assert check_replay(bytes_of, 1_000_000, "cpu") == "replay: 1,000,000 transitions, 200 MB on cpu"
 
 
 def test_too_large_a_replay_is_refused_with_a_number_that_fits(monkeypatch):
-    monkeypatch.setattr(capacity, "free_bytes", lambda device: 100_000_000)
+    monkeypatch.setattr(capacity, "free_memory", lambda device: 100_000_000)
     with pytest.raises(
         ValueError, match=r"replay_size is 1,000,000 transitions, which take 200 MB on cpu, where 100 MB"
     ):
@@ -28,27 +27,8 @@ def test_too_large_a_replay_is_refused_with_a_number_that_fits(monkeypatch):
 
 
 def test_a_machine_that_does_not_tell_is_trusted(monkeypatch):
-    monkeypatch.setattr(capacity, "free_bytes", lambda device: None)
+    monkeypatch.setattr(capacity, "free_memory", lambda device: None)
     assert "200 TB" in check_replay(bytes_of, 10**12, "cpu")
-
-
-def test_the_tightest_limit_around_the_process_counts(tmp_path, monkeypatch):
-    groups = {"": ("max", 5_000, 0), "pod": ("9000", 4_000, 500), "pod/job": ("20000", 3_000, 1_000)}
-    for name, (limit, used, inactive) in groups.items():
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        (folder / "memory.max").write_text(f"{limit}\n")
-        (folder / "memory.current").write_text(f"{used}\n")
-        (folder / "memory.stat").write_text(f"anon 1\ninactive_file {inactive}\n")
-    own = tmp_path / "own"
-    own.write_text("0::/pod/job\n")
-    monkeypatch.setattr(capacity, "CGROUPS", tmp_path)
-    monkeypatch.setattr(capacity, "OWN_GROUP", own)
-    assert capacity._within_group() == 9_000 - 4_000 + 500
-    monkeypatch.setattr(capacity, "free_memory", lambda device: 100)
-    assert free_bytes(torch.device("cpu")) == 100
-    own.unlink()
-    assert capacity._within_group() is None
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ def test_what_the_environment_said_is_named_before_what_became_of_it(learning_st
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(capacity, "free_bytes", lambda device: 10**9)
+    monkeypatch.setattr(capacity, "free_memory", lambda device: 10**9)
     with pytest.raises(ValueError, match=r"replay_size is 1,000,000,000,000 .* use algorithm.replay_size=\d+$"):
         make_runner(sac=replace(SMALL, replay_size=10**12))
 

@@ -1,8 +1,8 @@
 """An actor and a critic over named observation groups, feed-forward or with memory.
 
 The agent's `step` is the rollout side: it writes `action` and the distribution's parameters, and for policies with
-memory the states as they were *before* the step. Everything the learner needs is functional: `values`, `evaluate` and
-`evaluate_sequence` take tensors and return tensors; nothing is remembered on the module.
+memory the states as they were *before* the step. Everything the learner needs is functional: `values`, `outputs` and
+`evaluate` take tensors and return tensors; nothing is remembered on the module.
 """
 
 from __future__ import annotations
@@ -308,10 +308,6 @@ class ActorCritic(SeedableAgent):
         """Distribution parameters [N, P] and values [N] of a minibatch; see `outputs`."""
         output, value = self.outputs(batch)
         return self.head(output), value
-
-    def evaluate_sequence(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The same for sequences."""
-        return self.evaluate(batch)
 
     def starts(self, ws: Workspace) -> Tensor:
         """bool [T, B]: rows before which the memory was emptied (row 0 goes on from its stored state)."""

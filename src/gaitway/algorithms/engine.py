@@ -198,3 +198,8 @@ class Engine:
             self.statistics = tuple(statistics)
             self.totals = torch.zeros(1 + len(statistics), device=self.learning_rate.device)
         self.totals += torch.stack([self._one, *(statistics[name].detach() for name in self.statistics)])
+
+
+def copied_state(module: nn.Module) -> dict[str, Tensor]:
+    """The module's state as it is now, not as views that go on changing."""
+    return {name: value.clone() for name, value in module.state_dict().items()}

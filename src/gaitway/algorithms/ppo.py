@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now, Schedule, value_at
 from gaitway.algorithms.direct_gradient import DirectGradient
-from gaitway.algorithms.engine import Engine
+from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
@@ -313,7 +313,7 @@ class PPO:
     @torch.no_grad()
     def _mean_kl(self) -> float:
         policy, fields = self.policy, self._fields
-        params, _ = policy.evaluate_sequence(fields) if policy.is_recurrent else policy.evaluate(fields)
+        params, _ = policy.evaluate(fields)
         return float(weighted_mean(policy.head.kl(fields["params"], params), fields.get("weight")))
 
     def forget_running(self) -> None:
@@ -323,14 +323,14 @@ class PPO:
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
-            "policy": _copies(self.policy),
+            "policy": copied_state(self.policy),
             "engine": self.engine.state_dict(),
             "minibatch_stream": self.generator.get_state(),
         }
         if self.value_norm is not None:
-            state["value_norm"] = _copies(self.value_norm)
+            state["value_norm"] = copied_state(self.value_norm)
         if self.reward_scale is not None:
-            state["reward_scale"] = _copies(self.reward_scale)
+            state["reward_scale"] = copied_state(self.reward_scale)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -341,11 +341,6 @@ class PPO:
             self.value_norm.load_state_dict(state["value_norm"])
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
-
-
-def _copies(module: nn.Module) -> dict[str, Tensor]:
-    """The module's state as it is now, not as views that go on changing."""
-    return {name: value.clone() for name, value in module.state_dict().items()}
 
 
 def standard_terms(config: PPOConfig, policy: ActorCritic) -> list[LossTerm]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gaitway.agents.soft_actor_critic import SoftActorCritic
 from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.direct_soft_steps import DirectSteps
-from gaitway.algorithms.engine import Engine, FlatParameters
+from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.algorithms.soft_steps import ContinuousSteps, DiscreteSteps, Loss
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
@@ -141,20 +141,25 @@ class SAC:
 
     def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
         """An empty replay for what the policy reads and does."""
-        spec, config = self.policy.spec, self.config
         device = torch.device(device or self.device)
-        return StepReplay(
-            config.replay_size,
-            self.num_envs,
-            {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in self.policy.all_groups},
-            (spec.action.shape, spec.action.dtype),
-            device=device,
-            generator=stream(self.seed, "replay", device),
-            n_step=config.n_step,
-            gamma=config.gamma,
-            max_episode_steps=spec.max_episode_steps or None,
-            reset_rows=spec.reset_rows,
-        )
+        generator = stream(self.seed, "replay", device)
+        size, gamma = self.config.replay_size, self.config.gamma
+        return StepReplay(size, **self._replay_arguments(), gamma=gamma, device=device, generator=generator)
+
+    def replay_bytes(self, size: int) -> int:
+        """What a replay of `size` transitions takes."""
+        return StepReplay.bytes_needed(size, **self._replay_arguments())
+
+    def _replay_arguments(self) -> dict[str, Any]:
+        spec = self.policy.spec
+        return {
+            "num_envs": self.num_envs,
+            "groups": {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in self.policy.all_groups},
+            "action": (spec.action.shape, spec.action.dtype),
+            "n_step": self.config.n_step,
+            "max_episode_steps": spec.max_episode_steps or None,
+            "reset_rows": spec.reset_rows,
+        }
 
     def update(self, replay: StepReplay, updates: int, now: Now) -> None:
         """Make `updates` updates; statistics add up until `metrics` is called.
@@ -190,7 +195,7 @@ class SAC:
         """Every environment begins a new episode; nothing here depends on it."""
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"policy": _copies(self.policy), "temperature": _copies(self.temperature)}
+        state = {"policy": copied_state(self.policy), "temperature": copied_state(self.temperature)}
         engines = {name: engine.state_dict() for name, engine in self._engines().items()}
         return state | {"engines": engines, "noise_stream": self.generator.get_state()}
 
@@ -312,11 +317,6 @@ def target_entropy(policy: SoftActorCritic, config: SACConfig) -> float:
     if policy.is_discrete:
         return config.discrete_entropy * math.log(action.choices[0])
     return -float(len(action.names))
-
-
-def _copies(module: nn.Module) -> dict[str, Tensor]:
-    """The module's state as it is now, not as views that go on changing."""
-    return {name: value.clone() for name, value in module.state_dict().items()}
 
 
 def _unset(batch: Batch) -> Loss:

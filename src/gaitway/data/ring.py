@@ -7,16 +7,14 @@ there are. `RowLayout` says where each variable lies, `PackedRing` is the memory
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gaitway.core.free_memory import free_memory
 from gaitway.core.seeding import stream
 
 WORD = torch.int64
@@ -185,17 +183,3 @@ def check_memory(needed: int, device: torch.device | str, what: str, each: float
             f"{what} needs {needed / GIB:.2f} GiB on {device} and {free / GIB:.2f} GiB are free; a capacity of "
             f"{int(free / each)} fits ({each:.0f} bytes each)"
         )
-
-
-def free_memory(device: torch.device | str) -> int | None:
-    """Bytes that can still be allocated, or None where the system does not say."""
-    device = torch.device(device)
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type != "cpu":
-        return None
-    try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-        return int(found[1]) * 1024 if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (OSError, ValueError, AttributeError):  # systems without /proc, or without sysconf
-        return None

@@ -24,7 +24,6 @@ from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Workspace
 from gaitway.data.replay_journal import ReplayFileError, ReplayJournal
-from gaitway.data.step_replay import StepReplay
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.capacity import check_replay
@@ -316,22 +315,11 @@ class OffPolicyRunner:
 def replay_memory(algorithm: SAC) -> str:
     """One line that says what the replay of an algorithm takes; a ValueError, with a size that fits, if it is not
     there."""
-    spec, config, policy = algorithm.policy.spec, algorithm.config, algorithm.policy
+    config = algorithm.config
     if config.replay_size < algorithm.num_envs:
         raise ValueError(
             f"algorithm.replay_size is {config.replay_size}; it must hold a step of each of the {algorithm.num_envs} "
             f"instances, use algorithm.replay_size={algorithm.num_envs} or more"
         )
 
-    def bytes_of(size: int) -> int:
-        return StepReplay.bytes_needed(
-            size,
-            algorithm.num_envs,
-            {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in policy.all_groups},
-            (spec.action.shape, spec.action.dtype),
-            n_step=config.n_step,
-            max_episode_steps=spec.max_episode_steps or None,
-            reset_rows=spec.reset_rows,
-        )
-
-    return check_replay(bytes_of, config.replay_size, algorithm.device)
+    return check_replay(algorithm.replay_bytes, config.replay_size, algorithm.device)
