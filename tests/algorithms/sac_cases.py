@@ -51,6 +51,13 @@ def filled(sac, **options):
     return replay
 
 
+def unit_transitions(sac, replay, index):
+    """What an update reads of the transitions `index`."""
+    sac._attach(replay)
+    batch = {name: value.clone() for name, value in sac.transitions(index).items()}
+    return batch | {"action": sac.steps.action(batch["action"])}
+
+
 def without_direct(monkeypatch):
     monkeypatch.setattr(DirectSteps, "of", classmethod(lambda cls, policy: None))
 

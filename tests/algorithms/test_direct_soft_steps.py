@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from sac_cases import ASYMMETRIC, CHOICE, SMALL, filled, make
+from sac_cases import ASYMMETRIC, CHOICE, SMALL, filled, make, unit_transitions
 from torch.testing import assert_close
 
 from gaitway.algorithms.algorithm import Now
@@ -23,7 +23,7 @@ def test_gradients_are_those_of_autograd(options, activation):
     assert isinstance(direct, DirectSteps)
     replay = filled(sac)
     noise, alpha = torch.randn(2, 16, 2, generator=stream(0, "noise")), torch.tensor(0.3)
-    batch = sac._inputs(replay.gather(replay.draw((16,))))
+    batch = unit_transitions(sac, replay, replay.draw((16,)))
     target, proposal = general.prepare(batch, noise, alpha)
     found, drawn = direct.prepare(batch, noise, alpha)
     assert not target.requires_grad

@@ -7,7 +7,18 @@ import math
 
 import pytest
 import torch
-from sac_cases import ASYMMETRIC, CHOICE, LEGS, SMALL, filled, make, parameters, steps_of, without_direct
+from sac_cases import (
+    ASYMMETRIC,
+    CHOICE,
+    LEGS,
+    SMALL,
+    filled,
+    make,
+    parameters,
+    steps_of,
+    unit_transitions,
+    without_direct,
+)
 from torch import nn
 from torch.testing import assert_close
 
@@ -139,7 +150,7 @@ def test_ten_updates_are_those_of_a_plain_implementation(case, way, monkeypatch)
     assert isinstance(sac.steps, DirectSteps if way == "direct" and not sac.policy.is_discrete else general)
     replay, twin, plain = filled(sac), filled(sac), PlainSAC(sac)
     noise_stream, expected = stream(0, "sac"), []
-    shape = (2, sac.config.batch_size, *sac.steps.noise_shape)
+    shape = sac.noise_shape or (2, sac.config.batch_size)
     for _ in range(10):
         index = twin.draw((sac.config.batch_size,))
         noise = torch.zeros(shape) if sac.policy.is_discrete else torch.empty(shape).normal_(generator=noise_stream)
@@ -169,7 +180,7 @@ def test_time_limits_bootstrap_from_the_final_observation_and_terminations_do_no
     replay = sac.make_replay()
     replay.add(ws)
     index = replay.draw((400,))
-    batch = sac._inputs(replay.gather(index))
+    batch = unit_transitions(sac, replay, index)
     noise, alpha = torch.randn(2, 400, 2, generator=stream(0, "noise")), torch.tensor(0.3)
     target, _ = sac.steps.prepare(batch, noise, alpha)
     reward, obs = ws["env/reward"], ws["env/obs/policy"]

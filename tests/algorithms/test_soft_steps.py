@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from sac_cases import filled, make, without_direct
+from sac_cases import filled, make, unit_transitions, without_direct
 from torch.testing import assert_close
 
 from gaitway.algorithms import soft_steps
@@ -22,7 +22,7 @@ def test_constant_critics_give_the_same_gradient_and_get_none(monkeypatch):
     without_direct(monkeypatch)
     sac = make()
     policy, replay = sac.policy, filled(sac)
-    batch = sac._inputs(replay.gather(replay.draw((16,))))
+    batch = unit_transitions(sac, replay, replay.draw((16,)))
     noise, alpha = torch.randn(2, 16, 2, generator=stream(0, "noise")), torch.tensor(0.3)
     sac.critic_engine.parameters.gradient.fill_(7.0)
     proposal = sac.steps.prepare(batch, noise, alpha)[1] | {"entropy": alpha}

@@ -52,7 +52,7 @@ def test_recorded_updates_equal_eager_ones(env_id: str, mode: str, precision: st
         recorded.algorithm.update(recorded.replay, updates, Now())
         eager.algorithm.update(eager.replay, updates, Now())
     assert recorded.algorithm._many.is_recorded
-    assert recorded.algorithm._one.is_recorded
+    assert recorded.algorithm._single[0].is_recorded
     assert difference(flat(recorded), flat(eager)) < tolerance
 
 

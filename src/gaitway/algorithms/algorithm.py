@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
 
 Batch = dict[str, Tensor]
@@ -104,10 +105,36 @@ class RewardSource(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+class RolloutConfig(Protocol):
+    """What a runner asks of the config of an on-policy algorithm."""
+
+    @property
+    def rollout_steps(self) -> int: ...
+
+
 class Algorithm(Protocol):
-    """Workspace in, metrics out."""
+    """On-policy: a rollout in, metrics out."""
+
+    policy: Any
+    num_envs: int
+    execution: Execution
+    reads: tuple[str, ...]
+    """Variables that it reads besides those of the policy."""
+    needs_whole_episodes: bool
+    """Whether every rollout begins with new episodes."""
+
+    @property
+    def config(self) -> RolloutConfig: ...
 
     def update(self, data: Workspace, now: Now) -> dict[str, Tensor]: ...
+
+    def learnt(self) -> list[Tensor]:
+        """All that is learnt, as flat tensors."""
+        ...
+
+    def forget_running(self) -> None:
+        """Every environment begins a new episode."""
+        ...
 
     def state_dict(self) -> dict[str, Any]: ...
 

@@ -36,7 +36,6 @@ class DirectSteps:
         self, policy: SoftActorCritic, actor: DenseStack, critic: EnsembleStack, target: EnsembleStack
     ) -> None:
         self.policy, self.actor, self.critic, self.target_critic = policy, actor, critic, target
-        self.noise_shape = policy.spec.action.shape
         self._drawn: Squashed | None = None
 
     @classmethod

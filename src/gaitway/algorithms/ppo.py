@@ -94,6 +94,8 @@ class PPO:
     old log-probabilities are computed here, once per rollout, so terms see finished numbers.
     """
 
+    needs_whole_episodes = False
+
     def __init__(
         self,
         policy: ActorCritic,
@@ -315,6 +317,9 @@ class PPO:
         policy, fields = self.policy, self._fields
         params, _ = policy.evaluate(fields)
         return float(weighted_mean(policy.head.kl(fields["params"], params), fields.get("weight")))
+
+    def learnt(self) -> list[Tensor]:
+        return [self.engine.parameters.value.detach()]
 
     def forget_running(self) -> None:
         """Every environment begins a new episode: drop the returns that were under way."""

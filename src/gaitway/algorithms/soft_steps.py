@@ -32,7 +32,6 @@ class ContinuousSteps:
         self.policy = policy
         self.constant_critic = constant_twin(policy.critic)
         """The critics as the actor sees them: their own weights need no gradient there."""
-        self.noise_shape = policy.spec.action.shape
 
     def action(self, action: Tensor) -> Tensor:
         return self.policy.unit_action(action)
@@ -59,8 +58,6 @@ class ContinuousSteps:
 
 class DiscreteSteps:
     """Critics answer for all actions, and the policy's probabilities weigh the answers; nothing is sampled."""
-
-    noise_shape: tuple[int, ...] = ()
 
     def __init__(self, policy: SoftActorCritic) -> None:
         self.policy = policy

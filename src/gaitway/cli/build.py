@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.algorithms.ppo import PPO, PPOConfig
+from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.core.config import ConfigError, choose, from_config, to_config
 from gaitway.core.execution import Execution, ExecutionConfig
@@ -27,13 +28,27 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 
-ALGORITHMS: dict[str, tuple[type, type]] = {
-    "ppo": (PPOConfig, ActorCriticConfig),
-    "sac": (SACConfig, SoftActorCriticConfig),
-}
-"""Algorithm name -> the dataclasses that hold its numbers and those of its networks."""
-Policy = ActorCritic | SoftActorCritic
 Runner = OnPolicyRunner | OffPolicyRunner
+
+
+class Recipe(NamedTuple):
+    """What an algorithm is made of. Configs are dataclasses; policies are made of (spec, config, generator), algorithms
+    of (policy, config, num_envs, seed, execution)."""
+
+    config: type
+    agent: type
+    policy: Callable[..., Any]
+    algorithm: Callable[..., Any]
+    runner: type[OnPolicyRunner] | type[OffPolicyRunner]
+
+
+RECIPES: dict[str, Recipe] = {
+    "ppo": Recipe(PPOConfig, ActorCriticConfig, ActorCritic, PPO, OnPolicyRunner),
+    "sac": Recipe(SACConfig, SoftActorCriticConfig, SoftActorCritic, SAC, OffPolicyRunner),
+}
+"""Algorithms by name."""
+AlgorithmConfig = PPOConfig | SACConfig
+AgentConfig = ActorCriticConfig | SoftActorCriticConfig
 LARGE_UPDATE = 256 * 256
 """Rows times width from which a second torch thread is worth its waiting."""
 
@@ -72,18 +87,18 @@ class TrainConfig(RunnerConfig):
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     torch_threads: int | None = None
     """Threads of torch; null: 1, because two torch threads beside a busy simulator cost more than they bring; 2 for
-    SAC on the CPU with batches and networks of 256 or more, beside which the simulator rests."""
+    off-policy learning on the CPU with batches and networks of 256 or more, beside which the simulator rests."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     repositories: tuple[str, ...] = ()
     """Further git repositories whose state is archived in the run folder."""
     env: EnvConfig = field(default_factory=EnvConfig)
-    algorithm: PPOConfig | SACConfig = field(default_factory=PPOConfig)
-    agent: ActorCriticConfig | SoftActorCriticConfig = field(default_factory=ActorCriticConfig)
+    algorithm: AlgorithmConfig = field(default_factory=PPOConfig)
+    agent: AgentConfig = field(default_factory=ActorCriticConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        wanted = ALGORITHMS[self.algorithm.name][1]
+        wanted = RECIPES[self.algorithm.name].agent
         if not isinstance(self.agent, wanted):
             raise ValueError(f"agent is a {type(self.agent).__name__}; {self.algorithm.name} takes a {wanted.__name__}")
         if self.torch_threads is not None and self.torch_threads < 1:
@@ -96,10 +111,10 @@ def parse(data: Mapping[str, Any]) -> TrainConfig:
     """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
     section = data.get("algorithm") or {}
     name = section.get("name", "ppo") if isinstance(section, Mapping) else section
-    algorithm, agent = choose(ALGORITHMS, name, "algorithm.name")
+    recipe = choose(RECIPES, name, "algorithm.name")
     sections: dict[str, Any] = {
-        "algorithm": from_config(algorithm, section, "algorithm"),
-        "agent": from_config(agent, data.get("agent") or {}, "agent"),
+        "algorithm": from_config(recipe.config, section, "algorithm"),
+        "agent": from_config(recipe.agent, data.get("agent") or {}, "agent"),
     }
     config = from_config(TrainConfig, {**data, **sections})
     try:
@@ -114,8 +129,8 @@ def parse(data: Mapping[str, Any]) -> TrainConfig:
 
 def choices() -> dict[str, Any]:
     """The sections whose keys depend on the algorithm, with their defaults, as `compose` takes them."""
-    algorithms = {name: to_config(algorithm()) for name, (algorithm, _) in ALGORITHMS.items()}
-    agents = {name: to_config(agent()) for name, (_, agent) in ALGORITHMS.items()}
+    algorithms = {name: to_config(recipe.config()) for name, recipe in RECIPES.items()}
+    agents = {name: to_config(recipe.agent()) for name, recipe in RECIPES.items()}
     return {"choices": {"algorithm": algorithms}, "followers": {"agent": ("algorithm", agents)}}
 
 
@@ -156,21 +171,16 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
         raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")
 
 
-def build_policy(config: TrainConfig, spec: EnvSpec, generator: torch.Generator | None = None) -> Policy:
+def build_policy(config: TrainConfig, spec: EnvSpec, generator: torch.Generator | None = None) -> Any:
     """The networks of the config for an environment, on the CPU."""
-    if isinstance(config.agent, SoftActorCriticConfig):
-        return SoftActorCritic(spec, config.agent, generator)
-    return ActorCritic(spec, config.agent, generator)
+    return RECIPES[config.algorithm.name].policy(spec, config.agent, generator)
 
 
-def build_algorithm(config: TrainConfig, env: VecEnv) -> PPO | SAC:
+def build_algorithm(config: TrainConfig, env: VecEnv) -> Any:
     policy = build_policy(config, env.spec, stream(config.seed, "parameters")).to(config.device)
     execution = Execution(config.execution, config.device)
-    if isinstance(config.algorithm, SACConfig):
-        assert isinstance(policy, SoftActorCritic)
-        return SAC(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
-    assert isinstance(policy, ActorCritic)
-    return PPO(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
+    make = RECIPES[config.algorithm.name].algorithm
+    return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
 
 
 def build_runner(
@@ -192,9 +202,7 @@ def build_runner(
         return build_env(config, purpose, num_envs)
 
     parts: dict[str, Any] = {"folder": folder, "make_env": make, "logger": logger, "progress": progress}
-    if isinstance(algorithm, SAC):
-        return OffPolicyRunner(env, algorithm, runner_config, **parts)
-    return OnPolicyRunner(env, algorithm, runner_config, **parts)
+    return RECIPES[config.algorithm.name].runner(env, algorithm, runner_config, **parts)
 
 
 def default_run_dir(config: TrainConfig, experiment: str | None) -> str:
@@ -220,10 +228,10 @@ def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:
 
 
 def _choose_torch_threads(config: TrainConfig) -> int:
-    """The fixed rule: one, or two where they help and are there. The simulator waits while SAC learns."""
-    if not isinstance(config.algorithm, SACConfig) or torch.device(config.device).type != "cpu":
+    """The fixed rule: one, or two where they help and are there. The simulator waits while a replay is learnt from."""
+    if not isinstance(config.algorithm, ReplayConfig) or torch.device(config.device).type != "cpu":
         return 1
-    assert isinstance(config.agent, SoftActorCriticConfig)
-    width = max((*config.agent.actor_hidden, *config.agent.critic_hidden), default=0)
+    agent = to_config(config.agent)
+    width = max((size for key, sizes in agent.items() if key.endswith("hidden") for size in sizes), default=0)
     wanted = 2 if config.algorithm.batch_size * width >= LARGE_UPDATE else 1
     return min(wanted, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from gymnasium.error import Error as GymnasiumError
 
-from gaitway.algorithms.sac import SAC, SACConfig
+from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
 from gaitway.analysis.plots import plot_run
 from gaitway.cli.build import (
     Runner,
@@ -63,7 +63,7 @@ def train(options: argparse.Namespace) -> int:
     env = build_env(config)  # all this before the folder is made, so that a mistake leaves nothing behind
     algorithm = build_algorithm(config, env)
     check_evaluation(config, env)
-    if isinstance(algorithm, SAC):
+    if isinstance(algorithm, ReplayAlgorithm):
         memory = replay_memory(algorithm)
         if not options.quiet:
             console.print(memory)
@@ -91,7 +91,7 @@ def resume(options: argparse.Namespace) -> int:
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
     plan = Plan(checkpoint, until, options.fresh_replay)
-    if plan.fresh_replay and not isinstance(config.algorithm, SACConfig):
+    if plan.fresh_replay and not isinstance(config.algorithm, ReplayConfig):
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
     return _run(config, folder, build_env(config), options.quiet, plan)
 

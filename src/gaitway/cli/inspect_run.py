@@ -18,7 +18,7 @@ from rich.table import Table
 from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
 from gaitway.analysis.plots import plot_run, plot_runs
 from gaitway.analysis.runs import find_runs
-from gaitway.cli.build import ALGORITHMS, Policy, TrainConfig, build_env, build_policy, parse
+from gaitway.cli.build import RECIPES, TrainConfig, build_env, build_policy, parse
 from gaitway.cli.compose import list_experiments, read_config
 from gaitway.core.config import ConfigError
 from gaitway.core.files import FORMAT_VERSION
@@ -128,7 +128,8 @@ def list_what(options: argparse.Namespace) -> int:
         rows = [{"id": name, "description": text} for name, text in ROBOTS.items()]
     elif options.what == "algorithms":
         rows = [
-            {"id": name, "description": (cls.__doc__ or "").split("\n")[0]} for name, (cls, _) in ALGORITHMS.items()
+            {"id": name, "description": (recipe.config.__doc__ or "").split("\n")[0]}
+            for name, recipe in RECIPES.items()
         ]
     else:
         rows = [{"id": name, "description": text} for name, text in list_experiments().items()]
@@ -186,7 +187,7 @@ def open_run(path: str) -> tuple[RunFolder, TrainConfig]:
     return folder, config
 
 
-def load_policy(folder: RunFolder, config: TrainConfig, env: VecEnv, which: str) -> tuple[Policy, int, str]:
+def load_policy(folder: RunFolder, config: TrainConfig, env: VecEnv, which: str) -> tuple[Any, int, str]:
     """A trained policy, its environment steps and which checkpoint it is (`last` where there is no best)."""
     checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
     if which == "best" and not (folder.checkpoints / "best").exists():

@@ -18,7 +18,7 @@ import torch
 from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
 from gaitway.agents.captured import rollout_agent
 from gaitway.algorithms.algorithm import Now
-from gaitway.algorithms.sac import SAC
+from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.core.agent import Agents, TemporalAgent
 from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
@@ -48,7 +48,7 @@ class OffPolicyRunner:
     def __init__(
         self,
         env: VecEnv,
-        algorithm: SAC,
+        algorithm: ReplayAlgorithm,
         config: RunnerConfig | None = None,
         *,
         folder: RunFolder | None = None,
@@ -312,7 +312,7 @@ class OffPolicyRunner:
             self.journal.read(self.replay, state["replay"])
 
 
-def replay_memory(algorithm: SAC) -> str:
+def replay_memory(algorithm: ReplayAlgorithm) -> str:
     """One line that says what the replay of an algorithm takes; a ValueError, with a size that fits, if it is not
     there."""
     config = algorithm.config

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
 from gaitway.agents.captured import rollout_agent
-from gaitway.algorithms.algorithm import Now, RewardSource, value_at
-from gaitway.algorithms.ppo import PPO
+from gaitway.algorithms.algorithm import Algorithm, Now, RewardSource, value_at
 from gaitway.core.agent import Agents, TemporalAgent
 from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
@@ -42,7 +41,7 @@ class OnPolicyRunner:
     def __init__(
         self,
         env: VecEnv,
-        algorithm: PPO,
+        algorithm: Algorithm,
         config: RunnerConfig | None = None,
         *,
         folder: RunFolder | None = None,
@@ -198,7 +197,8 @@ class OnPolicyRunner:
             if self.config.finite_checks:
                 with self.upkeep.timed("log"):
                     check_rollout(self.rollout, self.env.spec, first_step)
-                    check_update(numbers, self.algorithm.engine.parameters.value.data, self.iteration, self.env_steps)
+                    for parameters in self.algorithm.learnt():
+                        check_update(numbers, parameters, self.iteration, self.env_steps)
         with self.upkeep.timed("log"):
             self.episodes.add(self.rollout)
             self._log(numbers)
@@ -206,9 +206,13 @@ class OnPolicyRunner:
 
     @torch.inference_mode()
     def _collect(self) -> None:
-        """One rollout; row 0 goes on from the last row of the one before."""
+        """One rollout; row 0 goes on from the last row of the one before, unless episodes must be whole."""
         started, simulated = time.perf_counter(), self.world.simulation_seconds
         ws, rows = self.rollout, self.algorithm.config.rollout_steps
+        if self.algorithm.needs_whole_episodes and self.iteration:
+            self.world.restore(self.env.reset())
+            self.episodes.forget_running()
+            self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.env.device)
         if self.iteration:
             for name in self._carried():
                 ws.put(name, 0, ws.at(name, ws.T))

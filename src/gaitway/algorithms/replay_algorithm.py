@@ -1,0 +1,305 @@
+"""What off-policy algorithms share: they draw transitions from a replay and make gradient steps on them.
+
+An algorithm lists its `engines` (what is learnt) and `targets` (what follows slowly) and writes `learn`, one update on
+the transitions it is given. Drawing, recording several updates as one CUDA graph, metrics and state are done here, so
+that its own file holds its equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from gaitway.algorithms.algorithm import Batch, Now
+from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
+from gaitway.core.execution import Execution
+from gaitway.core.seeding import stream
+from gaitway.core.workspace import Variable, Workspace
+from gaitway.data.step_gather import TransitionBatch
+from gaitway.data.step_replay import StepReplay
+from gaitway.envs.vec_env import EnvSpec
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """How an off-policy algorithm plays, remembers and learns."""
+
+    update_ratio: float = 1.0
+    """Updates per environment step."""
+    batch_size: int = 256
+    replay_size: int = 1_000_000
+    """Transitions that are kept."""
+    learning_starts: int = 1000
+    """Environment steps with uniform actions before learning begins."""
+    steps_per_round: int = 1
+    """Steps of every environment between updates."""
+    iteration_steps: int = 1000
+    """Environment steps, of all environments together, between log lines."""
+    overlap: bool = False
+    """Make the updates of a round while the next step is simulated, so that a GPU learns while the CPU simulates. The
+    policy then acts one round behind, in every run alike."""
+    gamma: float = 0.99
+    """Discount."""
+    n_step: int = 1
+    """Rewards that are added up before the critics take over."""
+    max_grad_norm: float | None = None
+    """Limit of the gradient's norm, of each network; null for none."""
+    optimiser: Literal["adam", "adamw"] = "adam"
+    weight_decay: float = 0.0
+    adam_eps: float = 1e-8
+    updates_per_program: int = 16
+    """Updates recorded together as one CUDA graph; what is left over runs one by one."""
+
+    def __post_init__(self) -> None:
+        for key in ("batch_size", "replay_size", "steps_per_round", "iteration_steps", "n_step", "updates_per_program"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key} is {getattr(self, key)}; use at least 1")
+        if self.update_ratio <= 0:
+            raise ValueError(f"update_ratio is {self.update_ratio}; use a positive number such as 1")
+        if self.learning_starts < 0:
+            raise ValueError(f"learning_starts is {self.learning_starts}; use 0 or more steps")
+        if not 0.0 <= self.gamma <= 1.0:
+            raise ValueError(f"gamma is {self.gamma}; use a number from 0 to 1")
+        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
+            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; use a positive number, or null for no limit")
+
+    def check_positive(self, *keys: str) -> None:
+        for key in keys:
+            if getattr(self, key) <= 0:
+                raise ValueError(f"{key} is {getattr(self, key)}; use a positive number")
+
+    def check_fraction(self, key: str, advice: str) -> None:
+        if not 0.0 < getattr(self, key) <= 1.0:
+            raise ValueError(f"{key} is {getattr(self, key)}; use a number above 0 and up to 1, {advice}")
+
+
+class ReplayPolicy(Protocol):
+    """What a policy learnt from a replay offers: it is an agent whose `step` takes `stochastic`, `generator` and
+    `uniform`."""
+
+    spec: EnvSpec
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    groups: dict[str, tuple[str, ...]]
+    all_groups: tuple[str, ...]
+
+    def variables(self, num_envs: int, rows: int) -> dict[str, Variable]: ...
+    def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor: ...
+    def update_normalisers(self, ws: Workspace) -> None: ...
+
+
+class ReplayAlgorithm:
+    """Learns from batches of a replay; a leaf class writes `learn`.
+
+    `cycle` is after how many updates they repeat (a delayed actor: 2); `learn` is told where in the cycle it stands,
+    and recordings hold whole cycles. `noise_shape` is that of the standard normal numbers an update needs, () for none.
+    """
+
+    config: ReplayConfig
+    reads: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        policy: Any,
+        config: ReplayConfig,
+        *,
+        num_envs: int,
+        seed: int,
+        execution: Execution | None,
+        noise_shape: tuple[int, ...] = (),
+        cycle: int = 1,
+    ) -> None:
+        self.policy, self.config, self.num_envs, self.seed = policy, config, num_envs, seed
+        self.device = next(policy.parameters()).device
+        self.execution = execution or Execution(device=self.device)
+        if self.device.type == "cpu":
+            _keep_freed_memory()
+        self.engines: dict[str, Engine] = {}
+        """What is learnt, by name."""
+        self.targets: dict[str, FlatParameters] = {}
+        """What follows slowly, by name."""
+        self.modules: dict[str, nn.Module] = {"policy": policy}
+        """What holds parameters, for checkpoints."""
+        self.cycle, self.noise_shape = cycle, noise_shape
+        self.updates = 0
+        """Updates so far: says where in the cycle the next one stands."""
+        together = max(1, config.updates_per_program // cycle) * cycle
+        name = type(self).__name__
+        self.generator = stream(seed, name.lower(), self.device)
+        self._index = torch.zeros(together, config.batch_size, dtype=torch.int64, device=self.device)
+        self._noise = torch.zeros(together, *noise_shape, device=self.device)
+        self._many = self.execution.program(self._learn_many, f"{together} updates of {name}")
+        self._single = [
+            self.execution.program(partial(self._learn_one, phase), f"an update of {name}") for phase in range(cycle)
+        ]
+        self.replay: StepReplay | None = None
+        self._replay_version = 0
+        self._batch: TransitionBatch | None = None
+        self._has_news = False
+
+    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
+        """One update on the transitions `index` [n], with standard normal `noise` of `noise_shape`."""
+        raise TypeError(f"{type(self).__name__} does not implement learn")
+
+    # Called by the runner
+
+    def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
+        """An empty replay for what the policy reads and does."""
+        device = torch.device(device or self.device)
+        generator = stream(self.seed, "replay", device)
+        size, gamma = self.config.replay_size, self.config.gamma
+        return StepReplay(size, **self.replay_arguments(), gamma=gamma, device=device, generator=generator)
+
+    def replay_bytes(self, size: int) -> int:
+        """What a replay of `size` transitions takes."""
+        return StepReplay.bytes_needed(size, **self.replay_arguments())
+
+    def update(self, replay: StepReplay, updates: int, now: Now) -> None:
+        """Make `updates` updates; statistics add up until `metrics` is called.
+
+        Indices and noise are drawn update by update, so that how updates are grouped does not change what is learnt.
+        """
+        self._attach(replay)
+        self._has_news |= updates > 0
+        left = updates
+        while left:
+            if self.updates % self.cycle == 0 and left >= len(self._index):
+                made = len(self._index)
+                self._draw(made)
+                self._many()
+            else:
+                made = 1
+                self._draw(1)
+                self._single[self.updates % self.cycle]()
+            self.updates += made
+            left -= made
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Mean losses and statistics since the last call, as tensors; nothing without an update."""
+        found: dict[str, Tensor] = {}
+        if not self._has_news:
+            return found
+        self._has_news = False
+        for name, engine in self.engines.items():
+            read = engine.read()
+            found |= {f"{key}/{name}" if key == "gradient_norm" else key: value for key, value in read.items()}
+        return found
+
+    def learnt(self) -> list[Tensor]:
+        """All that is learnt, as flat tensors."""
+        flat = [*(engine.parameters for engine in self.engines.values()), *self.targets.values()]
+        return [parameters.value.detach() for parameters in flat]
+
+    def forget_running(self) -> None:
+        """Every environment begins a new episode; nothing here depends on it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {name: copied_state(module) for name, module in self.modules.items()}
+        engines = {name: engine.state_dict() for name, engine in self.engines.items()}
+        return state | {"engines": engines, "noise_stream": self.generator.get_state(), "updates": self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, module in self.modules.items():
+            module.load_state_dict(state[name])
+        for name, engine in self.engines.items():
+            engine.load_state_dict(state["engines"][name])
+        self.generator.set_state(state["noise_stream"])
+        self.updates = state["updates"]
+        self._forget_programs()  # they may know of an optimiser that had no state yet
+
+    # For the leaf classes
+
+    def engine(self, module: nn.Module, learning_rate: float) -> Engine:
+        """An engine with the optimiser of the config; its `loss` is set once the parameters have found their place."""
+        config = self.config
+        return Engine(
+            module,
+            unset_loss,
+            learning_rate=learning_rate,
+            max_grad_norm=config.max_grad_norm,
+            optimiser=config.optimiser,
+            eps=config.adam_eps,
+            weight_decay=config.weight_decay,
+        )
+
+    def replay_arguments(self) -> dict[str, Any]:
+        """What shapes and sizes the replay, besides its capacity."""
+        spec = self.policy.spec
+        return {
+            "num_envs": self.num_envs,
+            "groups": {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in self.policy.all_groups},
+            "action": (spec.action.shape, spec.action.dtype),
+            "n_step": self.config.n_step,
+            "max_episode_steps": spec.max_episode_steps or None,
+            "reset_rows": spec.reset_rows,
+        }
+
+    def transitions(self, index: Tensor) -> Batch:
+        """The drawn transitions as networks read them: `actor`, `critic`, `next/actor`, `next/critic` [n, D], `action`,
+        and `reward` and `discount` [n], which is 0 after a termination."""
+        assert self.replay is not None
+        policy = self.policy
+        drawn = self.replay.gather(index, self._batch if len(index) == self.config.batch_size else None)
+        batch = {name: drawn[name] for name in ("action", "reward", "discount")}
+        for source, prefix in (("obs", ""), ("next_obs", "next/")):
+            obs = {name: drawn[f"{source}/{name}"] for name in policy.all_groups}
+            batch[f"{prefix}actor"] = batch[f"{prefix}critic"] = policy.inputs(obs, "actor")
+            if policy.groups["critic"] != policy.groups["actor"]:
+                batch[f"{prefix}critic"] = policy.inputs(obs, "critic")
+        return batch
+
+    def follow(self, name: str, source: Engine, tau: float) -> None:
+        """Move target `name` a fraction `tau` of the way to what `source` learns."""
+        with torch.no_grad():
+            self.targets[name].value.lerp_(source.parameters.value, tau)
+
+    # Private
+
+    def _attach(self, replay: StepReplay) -> None:
+        """Learn from `replay` from now on; recordings that read from other memory are dropped."""
+        if replay is self.replay and replay.version == self._replay_version:
+            return
+        if replay.device != self.device:
+            raise ValueError(
+                f"the replay lies on {replay.device}, the networks on {self.device}; make it with make_replay()"
+            )
+        self.replay, self._replay_version = replay, replay.version
+        self._batch = replay.batch(self.config.batch_size)
+        self._forget_programs()
+
+    def _forget_programs(self) -> None:
+        for program in (self._many, *self._single):
+            program.forget()
+
+    def _draw(self, updates: int) -> None:
+        """Indices and noise of the next `updates` updates, into memory that recordings read."""
+        assert self.replay is not None
+        for index, noise in zip(self._index[:updates], self._noise, strict=False):
+            self.replay.draw((self.config.batch_size,), out=index)
+            if self.noise_shape:
+                noise.normal_(generator=self.generator)
+
+    def _learn_many(self) -> None:
+        for number, (index, noise) in enumerate(zip(self._index, self._noise, strict=True)):
+            self.learn(index, noise, number % self.cycle)
+
+    def _learn_one(self, phase: int) -> None:
+        self.learn(self._index[0], self._noise[0], phase)
+
+
+def unset_loss(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    raise TypeError("this engine was given no loss")
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep blocks of megabytes that are freed, instead of fetching them anew at every update.
+
+    glibc returns large blocks to the kernel, and taking them back costs a page fault per 4 kB: a tenth of an update on
+    the CPU. It stops doing so for blocks up to the largest that it has seen come and go, at most 32 MB.
+    """
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)
