@@ -2,6 +2,11 @@
 
 import copy
 import gc
+import importlib
+import inspect
+import pickle
+import pkgutil
+import types
 import weakref
 
 import pytest
@@ -9,6 +14,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+import gaitway.agents
+import gaitway.core
+import gaitway.data
 from gaitway.core.agent import Agent, Agents, TemporalAgent
 from gaitway.core.workspace import Variable, Workspace
 
@@ -102,7 +110,7 @@ class TestAgent:
         with pytest.raises(TypeError, match="does not implement step"):
             Agent()(Workspace(), 0)
 
-    def test_fix_18_a_failing_agent_keeps_no_workspace(self):
+    def test_bug_18_a_failing_agent_keeps_no_workspace(self):
         class Fails(Agent):
             def step(self, ws, t):
                 raise RuntimeError("no")
@@ -115,8 +123,9 @@ class TestAgent:
         gc.collect()
         assert watcher() is None
         copy.deepcopy(cast)
+        assert pickle.loads(pickle.dumps(cast.agent[0])).writes == ("x",)
 
-    def test_fix_20_names_are_fluent_and_found_in_pre_order(self):
+    def test_bug_20_names_are_fluent_and_found_in_pre_order(self):
         inner = Agents(Add().set_name("a"), Count(name="b"), name="a")
         tree = TemporalAgent(Agents(Add(name="a"), inner, name="top"), name="a")
         found = tree.get_by_name("a")
@@ -124,7 +133,7 @@ class TestAgent:
         assert tree.get_by_name(None) == []
         assert tree.clone().set_name("c").name == "c"
 
-    def test_fix_19_a_prefix_moves_the_outputs_only(self):
+    def test_bug_19_a_prefix_moves_the_outputs_only(self):
         ws = Workspace.packed({"x": torch.zeros(1, 2)})
         online, target = Add(), Add().with_prefix("target/")
         Agents(online, target)(ws, 0)
@@ -136,7 +145,7 @@ class TestAgent:
         with pytest.raises(TypeError, match="single agents"):
             Agents(online).with_prefix("p/")
 
-    def test_fix_21_clone_leaves_the_source_untouched(self):
+    def test_bug_21_clone_leaves_the_source_untouched(self):
         class Net(Agent):
             def __init__(self):
                 super().__init__(name="net")
@@ -153,10 +162,23 @@ class TestAgent:
         assert twin.layer.weight.data_ptr() != agent.layer.weight.data_ptr()
         assert torch.equal(torch.rand(3, generator=twin.generator), torch.rand(3, generator=agent.generator))
 
-    def test_fix_24_is_running_is_a_method(self):
+    def test_bug_24_is_running_is_a_method_of_every_agent(self):
         assert TemporalAgent(Agents(Count())).is_running() is False
+        for package in (gaitway.core, gaitway.data, gaitway.agents):
+            for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+                try:
+                    importlib.import_module(module.name)
+                except ModuleNotFoundError as error:
+                    if str(error.name).startswith("gaitway"):
+                        raise  # others are extras that are not installed
+        kinds = [Agent]
+        for kind in kinds:  # grows while it is read
+            kinds += kind.__subclasses__()
+            assert inspect.isfunction(kind.is_running), kind
+            assert isinstance(inspect.getattr_static(kind, "is_running"), types.FunctionType), kind
+        assert {"ActorCritic", "CopyAgent", "DataLoaderAgent"} <= {kind.__name__ for kind in kinds}
 
-    def test_fix_25_seed_returns_self_and_reaches_everyone(self):
+    def test_bug_25_seed_returns_self_and_reaches_everyone(self):
         inner = Seeded()
         tree = TemporalAgent(Agents(Count(), Agents(inner)))
         assert tree.seed(4) is tree
@@ -179,7 +201,7 @@ class TestAgents:
         with pytest.raises(TypeError, match="Linear"):
             Agents(nn.Linear(1, 1))
 
-    def test_fix_27_options_go_to_those_who_declare_them(self):
+    def test_bug_27_options_go_to_those_who_declare_them(self):
         anything = Anything()
         ws = Workspace()
         Agents(Count(), Agents(Add()), anything)(ws, 0, amount=2.0)
@@ -220,7 +242,7 @@ class TestTemporalAgent:
         assert TemporalAgent(Count())(ws, t=1, n_steps=3) == 3
         assert ws["x"][:, 0].tolist() == [0, 1, 2, 3]
 
-    def test_fix_28_zero_rows_run_nothing(self):
+    def test_bug_28_zero_rows_run_nothing(self):
         ws = Workspace()
         assert TemporalAgent(Count())(ws, n_steps=0) == 0
         assert len(ws) == 0
@@ -228,6 +250,8 @@ class TestTemporalAgent:
             TemporalAgent(Count())(ws, n_steps=-1)
         with pytest.raises(ValueError, match="n_steps, stop_variable"):
             TemporalAgent(Count())(ws)
+        with pytest.raises(TypeError, match="float"):
+            TemporalAgent(Count())(ws, n_steps=1.5)
 
     def test_the_stopping_row_is_written_and_all_elements_must_agree(self):
         table = {1: ([True, False], [False, False], None), 3: ([True, False], [False, True], None)}

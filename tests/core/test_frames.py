@@ -22,7 +22,7 @@ def framed(reward, terminated, truncated):
     )
 
 
-def test_fix_14_both_reward_conventions_give_the_same_fields():
+def test_bug_14_both_reward_conventions_give_the_same_fields():
     arrival = framed([0.0, 1.0, 5.0, 0.0], [0, 0, 1, 0], [0, 0, 0, 0])
     departure = framed([1.0, 5.0, 0.0, 0.0], [0, 0, 1, 0], [0, 0, 0, 0])
     one = pair_fields(arrival.transitions(pairs=True))
@@ -39,6 +39,20 @@ def test_fix_14_both_reward_conventions_give_the_same_fields():
         pair_fields(arrival)
 
 
+def test_actions_with_several_parts_keep_their_names():
+    ws = framed([0.0, 1.0, 5.0], [0, 0, 1], [0, 0, 0])
+    ws["action/arm"] = ws["action"] + 1
+    ws["action/log_prob"] = -ws["action"]
+    ws.remove("action")
+    fields = pair_fields(ws.transitions(pairs=True))
+    assert fields["action/arm"].tolist() == [101, 102]
+    assert fields["action/log_prob"].tolist() == [-100, -101]
+    ws.remove("action/arm")
+    ws.remove("action/log_prob")
+    with pytest.raises(KeyError, match="'action'"):
+        pair_fields(ws.transitions(pairs=True))
+
+
 class TestNStep:
     stream = (0.0, 1.0, 2.0, 4.0, 0.0, 8.0, 16.0), (0, 0, 0, 1, 0, 0, 0), (0, 0, 0, 0, 0, 0, 0)
 
@@ -51,6 +65,20 @@ class TestNStep:
         assert pairs["n_step/steps"].tolist() == [[2, 2, 1, 2]] * 2
         assert pairs["n_step/discount"].tolist() == [[0.25, 0.25, 0.5, 0.25]] * 2
         assert pairs["n_step/steps"].dtype is torch.int64
+
+    def test_fields_have_what_a_target_needs(self):
+        fields = pair_fields(n_step_pairs(framed(*self.stream), n=2, gamma=0.5))
+        value = 10 + fields["next_obs/policy"]
+        target = fields["n_step/return"] + fields["n_step/discount"] * ~fields["terminated"] * value
+        # t=0: 2 + .25*12; t=1 and t=2 reach the terminal row 3; t=4: 16 + .25*16
+        assert target.tolist() == [5, 4, 4, 20]
+        assert fields["n_step/steps"].tolist() == [2, 2, 1, 2]
+
+    def test_compact_streams_are_refused(self):
+        ws = framed(*self.stream)
+        ws["env/final_obs/policy"] = ws["env/obs/policy"]
+        with pytest.raises(ValueError, match="n_step_transitions"):
+            n_step_pairs(ws, 2, 0.5)
 
     def test_partial_keeps_what_the_window_cut(self):
         pairs = n_step_pairs(framed(*self.stream), n=2, gamma=0.5, partial=True)
@@ -94,7 +122,7 @@ class TestNStep:
 
 
 class TestCopyLast:
-    def test_fix_4_one_copy_of_exactly_the_selected_variables(self):
+    def test_bug_04_one_copy_of_exactly_the_selected_variables(self):
         for names, other in ((None, [1, 2, 2]), (["x"], [0, 1, 2])):
             ws = Workspace.packed({"x": torch.arange(3.0)[:, None], "y": torch.arange(3.0)[:, None]})
             copy_last(ws, 2, names)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gaitway.core.sampling import sample_windows, select_random, select_windows
+from gaitway.core.sampling import minibatches_of, sample_windows, select_random, select_windows
 from gaitway.core.workspace import Workspace
 
 
@@ -25,9 +25,11 @@ def test_columns_with_and_without_replacement(generator):
     assert sorted(select_random(ws, 5, generator, replace=False)["x"][0].tolist()) == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="6 of 5"):
         select_random(ws, 6, generator, replace=False)
+    with pytest.raises(ValueError, match="-1 columns"):
+        select_random(ws, -1, generator)
 
 
-def test_fix_16_draws_come_from_the_generator_only():
+def test_bug_16_draws_come_from_the_generator_only():
     ws = Workspace.packed({"x": counting(6, 5)})
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -49,12 +51,12 @@ def test_windows_stay_inside():
     for start in ([4, 0], [-1, 0]):
         with pytest.raises(IndexError, match=r"0\.\.3"):
             select_windows(ws, torch.tensor(start), 2)
-    for start in (torch.tensor([0]), torch.tensor([0.0, 1.0])):
+    for start in (torch.tensor([0]), torch.tensor([0.0, 1.0]), torch.tensor([True, False])):
         with pytest.raises(ValueError, match="one integer per column"):
             select_windows(ws, start, 2)
 
 
-def test_fix_3_every_start_is_drawn_and_time_is_consecutive(generator):
+def test_bug_03_every_start_is_drawn_and_time_is_consecutive(generator):
     ws = Workspace.packed({"x": counting(5, 3)})
     out = sample_windows(ws, 200, 2, 3, generator)["x"]
     assert out.shape == (3, 400)
@@ -66,3 +68,23 @@ def test_fix_3_every_start_is_drawn_and_time_is_consecutive(generator):
         sample_windows(ws, 1, 4, 3, generator)
     with pytest.raises(ValueError, match="cannot draw"):
         sample_windows(ws, 1, 2, 6, generator)
+
+
+def test_minibatches_of_samples_hold_each_one_once_in_all_fields(generator):
+    fields = {"a": torch.arange(7), "b": 10.0 * torch.arange(7)[:, None].expand(7, 2)}
+    for drop_last, sizes in ((False, [3, 3, 1]), (True, [3, 3])):
+        pieces = list(minibatches_of(fields, 3, generator, drop_last))
+        assert [len(piece["a"]) for piece in pieces] == sizes
+        seen = torch.cat([piece["a"] for piece in pieces])
+        assert len(seen.unique()) == len(seen)
+        assert_close(torch.cat([piece["b"] for piece in pieces]), 10.0 * seen[:, None].expand(-1, 2))
+    first, again = (
+        torch.cat([p["a"] for p in minibatches_of(fields, 2, torch.Generator().manual_seed(3))]) for _ in "12"
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, torch.arange(7))
+    assert list(minibatches_of({}, 3, generator)) == []
+    with pytest.raises(ValueError, match="'a' has 7 samples but 'b' has 6"):
+        next(minibatches_of(fields | {"b": fields["b"][1:]}, 3, generator))
+    with pytest.raises(ValueError, match="minibatch size"):
+        next(minibatches_of(fields, 0, generator))

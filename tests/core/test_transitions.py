@@ -83,6 +83,14 @@ class TestFields:
         assert fields["action"].tolist() == [0, 1, 2, 3]
         assert fields["terminated"].tolist() == [True, False, False, False]
 
+    def test_bug_14_every_field_says_by_its_name_which_row_it_is_of(self):
+        # rewards 1, 2 belong to the actions of their own rows, so nobody asks which slot holds them
+        ws = step_rows(NONE, NONE, **{"env/reward": torch.tensor([[1.0, 1.0], [2.0, 2.0]])})
+        fields = ws.transitions()
+        assert fields["reward"].tolist() == [1, 1, 2, 2]
+        assert fields["obs/policy"][:, 0].tolist() == [0, 1, 10, 11]
+        assert fields["next_obs/policy"][:, 0].tolist() == [10, 11, 20, 21]
+
     def test_rows_that_only_reset_are_dropped(self):
         valid = flags([True, True], [True, False])
         fields = step_rows(flags([False, True], [False, False]), NONE, False, **{"env/valid": valid}).transitions()
@@ -117,18 +125,13 @@ class TestPairs:
         assert pairs.kind("x") == "packed"
 
     @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32])
-    def test_fix_11_any_dtype_of_flag_gives_the_same_pairs(self, dtype):
+    def test_bug_11_any_dtype_of_flag_gives_the_same_pairs(self, dtype):
         done = torch.tensor([[0, 1], [1, 0], [0, 0]]).to(dtype)
         assert frames(done).transitions(pairs=True)["x"].tolist() == [[0, 11], [10, 21]]
 
-    def test_fix_11_non_contiguous_variables_unfiltered(self):
+    def test_bug_11_non_contiguous_variables_unfiltered(self):
         ws = Workspace.packed({"x": torch.arange(6.0).reshape(2, 3).T})  # [3, 2], strides (1, 3)
         assert ws.transitions(pairs=True, keep_all=True)["x"].tolist() == [[0, 3, 1, 4], [1, 4, 2, 5]]
-
-    def test_fix_13_rewards_may_be_anything(self):
-        ws = frames([[0.0], [0.0], [1.0]])
-        ws["env/reward"] = torch.tensor([[0.0], [-2.5], [7.0]])
-        assert ws.transitions(pairs=True)["env/reward"].tolist() == [[0, -2.5], [-2.5, 7]]
 
     def test_frozen_repeats_are_dropped(self):
         pairs = frames([[0.0], [0.0], [1.0], [1.0], [1.0]]).transitions(pairs=True)
@@ -140,6 +143,12 @@ class TestPairs:
         with pytest.raises(KeyError):
             ws.transitions(pairs=True)
         assert ws.transitions(pairs=True, keep_all=True).B == 2
+
+    def test_the_index_lies_with_the_data(self):
+        ws = Workspace.packed({"x": torch.zeros(3, 2, device="meta")})
+        pairs = ws.transitions(pairs=True, keep_all=True, with_index=True)
+        assert {pairs[name].device.type for name in pairs} == {"meta"}
+        assert pairs["x"].shape == pairs["transition/t"].shape == (2, 4)
 
     def test_fewer_than_two_rows_give_no_pair(self):
         assert frames([[0.0, 0.0]]).transitions(pairs=True)["x"].shape == (2, 0)
@@ -159,7 +168,7 @@ class TestPairs:
         assert_close(b[1], b[0])
         assert_close(advantage[t[0], b[0]], advantage[:-1][~done[:-1]])
 
-    def test_fix_33_compact_streams_arrive_at_the_final_observation(self):
+    def test_bug_33_compact_streams_arrive_at_the_final_observation(self):
         # two-step episodes in one column: the row that ends an episode shows the start of the next
         ws = Workspace.packed(
             {

@@ -1,5 +1,8 @@
 """Workspace: one interface over four storages. Numbers are small enough to check by eye."""
 
+import ast
+import importlib
+import inspect
 import pickle
 
 import pytest
@@ -74,7 +77,7 @@ class TestOneRow:
         assert ws.at("x", 1).dtype is torch.int64
         assert_close(ws["x"][:2], torch.zeros(2, 2, 3, dtype=torch.int64))
 
-    def test_fix_17_strict_refuses_a_gap(self):
+    def test_bug_17_strict_refuses_a_gap(self):
         ws = Workspace(strict=True)
         with pytest.raises(IndexError, match=r"rows 0\.\.1 unwritten"):
             ws.put("x", 2, torch.ones(2))
@@ -83,6 +86,12 @@ class TestOneRow:
         ws.put("x", 1, torch.ones(2))
         with pytest.raises(IndexError, match="strict=False"):
             ws.put("x", 3, torch.ones(2))
+
+    def test_strict_stays_strict_in_clones_and_parts(self):
+        ws = Workspace.packed({"x": counting(3, 2)}, strict=True)
+        for part in (Workspace(ws), ws.slice(0, 3), ws.select([0, 1]), ws.to("cpu"), ws.contiguous()):
+            with pytest.raises(IndexError, match="unwritten"):
+                part.put("x", 4, torch.ones(2))
 
     def test_put_inside_replaces_one_row(self, kind):
         ws = as_kind(kind, {"x": counting(3, 2)})
@@ -128,7 +137,7 @@ class TestOneRow:
         with pytest.raises(ValueError, match="without axes"):
             Workspace().put("y", 0, torch.tensor(1.0))
 
-    def test_fix_9_negative_time_is_an_index_error(self, kind):
+    def test_bug_09_negative_time_is_an_index_error(self, kind):
         ws = as_kind(kind, {"x": counting(3, 2)})
         for act in (lambda: ws.at("x", -1), lambda: ws.put("x", -1, torch.ones(2))):
             with pytest.raises(IndexError, match="does not count from the end"):
@@ -151,13 +160,21 @@ class TestOneRow:
             with pytest.raises(IndexError, match=f"{kind} and has 3 rows"):
                 ws.put("x", 3, torch.ones(2))
 
-    def test_fix_5_unknown_variable_is_a_key_error_that_lists_the_known(self):
+    def test_bug_05_unknown_variable_is_a_key_error_that_lists_the_known(self):
         ws = Workspace.packed({"env/reward": counting(1, 1), "action": counting(1, 1)})
         for act in (lambda: ws.at("env/rewad", 0), lambda: ws["env/rewad"], lambda: ws.remove("env/rewad")):
             with pytest.raises(KeyError) as error:
                 act()
             assert "'env/reward', 'action'" in str(error.value)
             assert "Did you mean 'env/reward'?" in str(error.value)
+
+    def test_bug_05_no_check_of_the_core_is_an_assertion(self):
+        modules = (
+            "workspace storage indexing transitions frames sampling agent small_agents n_step epochs checks tracing"
+        )
+        for name in modules.split():
+            tree = ast.parse(inspect.getsource(importlib.import_module(f"gaitway.core.{name}")))
+            assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
 
     def test_a_name_that_is_no_string_is_a_type_error(self):
         ws = Workspace()
@@ -180,7 +197,7 @@ class TestGradients:
         ws["x"].sum().backward()
         assert weight.grad == 0 + 1 + 2 + 3
 
-    def test_fix_15_whole_read_is_cached_until_the_next_write(self):
+    def test_bug_15_whole_read_is_cached_until_the_next_write(self):
         ws = Workspace()
         ws.put("x", 0, torch.ones(2))
         first = ws["x"]
@@ -199,7 +216,7 @@ class TestGradients:
         ws["x"].sum().backward()
         assert_close(weight.grad, torch.full((2,), 3.0))
 
-    def test_the_tensor_of_the_caller_is_never_modified(self):
+    def test_bug_07_the_tensor_of_the_caller_is_never_modified(self):
         tensor = counting(3, 2)
         ws = Workspace.packed({"x": tensor})
         ws.put("x", 0, torch.full((2,), 9.0))
@@ -249,7 +266,7 @@ class TestGradients:
 
 
 class TestWholeVariable:
-    def test_fix_6_assignment_replaces_everything(self):
+    def test_bug_06_assignment_replaces_everything(self):
         for kind in ("growing", "packed", "dense"):
             ws = as_kind(kind, {"x": counting(3, 2)})
             ws["x"] = torch.ones(2, 5, 4, dtype=torch.int64)
@@ -266,7 +283,7 @@ class TestWholeVariable:
         assert ws.kind("x") == "dense"
         assert_close(ws["x"], counting(3, 2))
 
-    def test_fix_10_shared_memory_is_overwritten_never_replaced(self):
+    def test_bug_10_shared_memory_is_overwritten_never_replaced(self):
         ws = as_kind("shared", {"x": counting(3, 2)})
         address = ws["x"].data_ptr()
         ws["x"] = -counting(3, 2)
@@ -276,7 +293,7 @@ class TestWholeVariable:
             with pytest.raises(ValueError, match="'x' is shared memory"):
                 ws["x"] = wrong
 
-    def test_fix_8_several_names_give_a_tuple_in_order(self):
+    def test_bug_08_several_names_give_a_tuple_in_order(self):
         ws = Workspace.packed({"a": column(1), "b": column(2), "c": column(3)})
         result = ws["c", "a"]
         assert isinstance(result, tuple)
@@ -327,7 +344,7 @@ class TestWholeVariable:
 
 
 class TestSizes:
-    def test_fix_9_an_empty_workspace_has_size_zero(self):
+    def test_bug_09_an_empty_workspace_has_size_zero(self):
         assert (Workspace().T, Workspace().B, len(Workspace())) == (0, 0, 0)
 
     def test_unequal_rows_are_legal_until_a_common_size_is_needed(self):
@@ -365,7 +382,7 @@ class TestSizes:
 
 class TestTime:
     @pytest.mark.parametrize(("copy", "expected"), [((1, 0, 3), (1, 2, 3, 3)), ((0, 1, 3), (0, 0, 1, 2))])
-    def test_fix_7_overlapping_copies_read_first(self, kind, copy, expected):
+    def test_bug_07_overlapping_copies_read_first(self, kind, copy, expected):
         ws = as_kind(kind, {"x": column(0, 1, 2, 3)})
         ws.copy_time(*copy)
         assert_close(ws["x"], column(*expected))
@@ -386,6 +403,15 @@ class TestTime:
                 ws.copy_time(1, 2, 2)
             assert_close(ws["x"], column(0, 1, 2))
 
+    def test_a_copy_that_is_refused_writes_nothing(self):
+        ws = Workspace.packed({"x": column(0, 1, 2), "y": column(0, 1)}, strict=True)
+        with pytest.raises(IndexError, match=r"'y' would leave rows 2\.\.2"):
+            ws.copy_time(0, 3, 1)  # x has room, y would have a gap
+        assert ws.rows("x") == 3
+        view = Workspace.packed({"x": counting(3, 2)}).batch_view(0, 1)
+        with pytest.raises(ValueError, match="share_memory"):
+            view.copy_time(0, 1, 1)
+
     def test_copy_source_out_of_range_and_no_rows(self, kind):
         ws = as_kind(kind, {"x": column(0, 1, 2)})
         for arguments in ((2, 0, 2), (-1, 0, 1), (0, -1, 1), (0, 0, -1)):
@@ -394,7 +420,7 @@ class TestTime:
         ws.copy_time(7, 7, 0)
         assert_close(ws["x"], column(0, 1, 2))
 
-    def test_slice_cuts_at_the_end_and_is_empty_beyond(self, kind):
+    def test_bug_09_slice_cuts_at_the_end_and_is_empty_beyond(self, kind):
         ws = as_kind(kind, {"x": counting(4, 2), "y": counting(4, 2, 3)})
         assert_close(ws.slice(1, 3)["x"], counting(4, 2)[1:3])
         assert ws.slice(2, 9).T == 2
@@ -427,7 +453,7 @@ class TestTime:
         assert ws.slice(4, 6).T == 0
         assert ws.slice(4, 6).rows("env/obs/policy") == 1
 
-    def test_slice_of_shared_memory_writes_through(self):
+    def test_bug_10_slice_of_shared_memory_writes_through(self):
         ws = as_kind("shared", {"x": column(0, 1, 2)})
         cut = ws.slice(1, 3)
         assert cut.is_shared
@@ -476,7 +502,7 @@ class TestColumns:
         Workspace.packed({"x": leaf}).select([1, 1])["x"].sum().backward()
         assert_close(leaf.grad, torch.tensor([[0.0, 2, 0]]))
 
-    def test_fix_2_cat_is_static_and_keeps_the_order_of_the_list(self, kind):
+    def test_bug_02_cat_is_static_and_keeps_the_order_of_the_list(self, kind):
         first = as_kind(kind, {"x": column(0, 1), "y": column(2, 3)})
         second = Workspace.packed({"y": column(6, 7), "x": column(4, 5)})
         both = Workspace.cat([first, second, first])
@@ -484,7 +510,7 @@ class TestColumns:
         assert_close(both["x"], torch.tensor([[0.0, 4, 0], [1, 5, 1]]))
         assert_close(both["y"], torch.tensor([[2.0, 6, 2], [3, 7, 3]]))
 
-    def test_fix_2_cat_names_the_difference(self):
+    def test_bug_02_cat_names_the_difference(self):
         one = Workspace.packed({"x": column(0, 1)})
         with pytest.raises(ValueError, match="'y'"):
             Workspace.cat([one, Workspace.packed({"x": column(0, 1), "y": column(0, 1)})])
@@ -536,7 +562,7 @@ class TestDone:
 
 
 class TestDevices:
-    def test_fix_1_to_works_for_every_kind(self, kind):
+    def test_bug_01_to_works_for_every_kind(self, kind):
         ws = as_kind(kind, {"x": counting(3, 2), "y": counting(4, 2)})
         twin = ws.to("cpu")
         assert twin is not ws
@@ -585,8 +611,9 @@ class TestSharedMemory:
         assert not ws.is_shared
         assert_close(shared["x"], torch.tensor([[1.0, 2, 1, 2]]))
         assert shared["y"].shape == (1, 4, 3)
-        with pytest.raises(ValueError, match="repeat"):
-            ws.share_memory(repeat=0)
+        for wrong in ({"repeat": 0}, {"rows": -1}):
+            with pytest.raises(ValueError, match="repeat"):
+                ws.share_memory(**wrong)
 
     def test_rows_gives_zeros_and_observations_one_more(self):
         ws = Workspace.packed({"env/obs/policy": counting(2, 1, 3) + 1, "action": counting(1, 1) + 1})
@@ -604,7 +631,7 @@ class TestSharedMemory:
             with pytest.raises(RuntimeError, match="clear"):
                 act()
 
-    def test_fix_12_a_batch_view_reads_like_a_workspace(self, kind):
+    def test_bug_12_a_batch_view_reads_like_a_workspace(self, kind):
         tensors = {"x": counting(3, 4), "env/obs/policy": counting(4, 4, 2)}
         ws = as_kind(kind, tensors)
         view = ws.batch_view(1, 3)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -97,6 +98,13 @@ class Agent(nn.Module):
         """A deep copy; its parameters have no gradients, while this agent keeps its own, and its random state."""
         return copy.deepcopy(self)
 
+    def constructor_arguments(self) -> dict[str, Any] | None:
+        """Keyword arguments that make such an agent again, plain values only; None if it cannot be said with those.
+
+        An agent that returns them may be rebuilt from a file by `core.agent_files.load_agent`.
+        """
+        return None
+
 
 class Agents(Agent):
     """A cast: agents that run in order on the same workspace."""
@@ -145,7 +153,7 @@ class Agents(Agent):
         """Which of the options each agent gets; found once per set of options, because signatures are slow to read."""
         plan = self._plans.get(options)
         if plan is None:
-            _check_declared(self, options)
+            check_declared(self, options)
             declared = [agent.declared_options() for agent in self]
             plan = tuple(tuple(name for name in options if known is None or name in known) for known in declared)
             self._plans[options] = plan
@@ -260,10 +268,10 @@ class TemporalAgent(Around):
         """
         if n_steps is None and stop_variable is None:
             raise ValueError("nothing would stop this run; pass n_steps, stop_variable or both")
-        if n_steps is not None and n_steps < 0:
+        if n_steps is not None and operator.index(n_steps) < 0:
             raise ValueError(f"n_steps is {n_steps}; use 0 or more rows")
         first = {**options, "reset": True} if reset else options
-        _check_declared(self.agent, tuple(first))
+        check_declared(self.agent, tuple(first))
         agent, resets, count = self.agent, self.agent.resets, 0
         step = agent.bound(ws, options)
         if reset and len(ws):
@@ -308,7 +316,7 @@ def _keyword_options(step: Callable[..., Any]) -> frozenset[str] | None:
     return frozenset(parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL)
 
 
-def _check_declared(agent: Agent, options: tuple[str, ...]) -> None:
+def check_declared(agent: Agent, options: tuple[str, ...]) -> None:
     """Refuse an option that no agent, at any depth, declares."""
     declared = agent.declared_options() if options else None
     unknown = [] if declared is None else [name for name in options if name not in declared]

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from gaitway.core.indexing import common_size
-from gaitway.core.transitions import OBSERVATION, equal_sizes, frame_flag, gather_pairs
+from gaitway.core.transitions import FINAL, OBSERVATION, equal_sizes, frame_flag, gather_pairs
 from gaitway.core.workspace import Workspace
 
 
 def pair_fields(pairs: Workspace, reward_at_departure: bool = False) -> dict[str, Tensor]:
-    """Named fields `[N, *e]` of pairs: `obs/<group>` and `action` of slot 0; `next_obs/<group>`, `terminated`,
-    `truncated` and `done` of slot 1; `reward` of slot 1 (written on arrival) or slot 0 (written on departure)."""
+    """Named fields `[N, *e]` of pairs: `obs/<group>`, `action` (also `action/<key>`) of slot 0; `next_obs/<group>`,
+    `terminated`, `truncated` and `done` of slot 1; `reward` of slot 1 (written on arrival) or slot 0 (written on
+    departure); what `n_step_pairs` adds."""
     if pairs.T != 2:
         raise ValueError(f"pairs have 2 rows, found {pairs.T}; call transitions(pairs=True) first")
     out: dict[str, Tensor] = {}
@@ -26,7 +27,10 @@ def pair_fields(pairs: Workspace, reward_at_departure: bool = False) -> dict[str
         if name.startswith(OBSERVATION):
             group = name.removeprefix(OBSERVATION)
             out[f"obs/{group}"], out[f"next_obs/{group}"] = pairs[name].unbind(0)
-    out["action"] = pairs.at("action", 0)
+        elif name == "action" or name.startswith(("action/", "n_step/")):
+            out[name] = pairs.at(name, 0)
+    if not any(name.startswith("action") for name in out):
+        pairs.at("action", 0)  # says what there is instead
     out["reward"] = pairs.at("env/reward", 0 if reward_at_departure else 1)
     for flag in ("terminated", "truncated", "done"):
         out[flag] = pairs.at(f"env/{flag}", 1)
@@ -40,10 +44,16 @@ def n_step_pairs(
 
     Adds, equal in both slots, `n_step/return` (sum of `gamma^i` times the i-th reward on the way), `n_step/steps` (k)
     and `n_step/discount` (`gamma^k`). Where the stream ends first the pair is dropped, or kept with the shorter k if
-    `partial`. Needs a stream with final rows.
+    `partial`. Needs a stream with final rows, framed or frozen.
     """
     if n < 1:
         raise ValueError(f"n is {n}; look at least one step ahead")
+    final = next((name for name in ws if name.startswith(FINAL)), None)
+    if final is not None:
+        raise ValueError(
+            f"a stream with {final!r} is compact: the row that ends an episode already opens the next one. Convert it "
+            "with envs.frame_streams.to_steps(ws, 'compact') and use core.n_step.n_step_transitions"
+        )
     steps, batch = equal_sizes(ws)
     reward, done = ws["env/reward"], frame_flag(ws, "env/done")
     ahead = torch.zeros(steps, batch, dtype=torch.int64, device=done.device)

@@ -70,11 +70,15 @@ class EpisodeStreams:
         return {"entropy": self.entropy.view(np.int64), "episode": self.episode}  # int64: files know it better
 
 
+def named_sequence(seed: int, name: str) -> np.random.SeedSequence:
+    """The entropy of a named stream; `np.random.default_rng` takes it as it is."""
+    return np.random.SeedSequence(check_seed(seed), spawn_key=(zlib.crc32(name.encode()),))
+
+
 def stream(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Generator:
     """A named generator (policy, minibatch, replay, ...); different names never share a stream."""
-    sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(zlib.crc32(name.encode()),))
     generator = torch.Generator(device=device)
-    generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]) & (2**63 - 1))
+    generator.manual_seed(int(named_sequence(seed, name).generate_state(1, np.uint64)[0]) & (2**63 - 1))
     return generator
 
 

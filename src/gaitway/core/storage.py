@@ -54,6 +54,9 @@ class Storage:
         """Replace row t by `value` `[B, *e]`."""
         raise TypeError(f"{type(self).__name__} cannot be written")
 
+    def check_room(self, t: int, n: int) -> None:
+        """Refuse rows `t..t+n-1` if not all of them can be written one after the other."""
+
     def to(self, device: torch.device) -> Storage:
         raise TypeError(f"{type(self).__name__} cannot be moved")
 
@@ -170,11 +173,8 @@ class FreeRows(Storage):
             raise self.refuse_time(t) from None
         if index < 0:
             raise self.refuse_time(t)
-        if self.strict and index > len(self):
-            raise IndexError(
-                f"row {index} of variable {self.name!r} would leave rows {len(self)}..{index - 1} unwritten; write "
-                "them first, or use Workspace(strict=False) to have them filled with zeros"
-            )
+        if self.strict:
+            self.check_room(index, 1)
         rows = self._split()
         self._full = None
         while len(rows) < index:
@@ -183,6 +183,13 @@ class FreeRows(Storage):
             rows.append(value)
         else:
             rows[index] = value
+
+    def check_room(self, t: int, n: int) -> None:
+        if self.strict and t > len(self):
+            raise IndexError(
+                f"row {t} of variable {self.name!r} would leave rows {len(self)}..{t - 1} unwritten; write "
+                "them first, or use Workspace(strict=False) to have them filled with zeros"
+            )
 
     def to(self, device: torch.device) -> FreeRows:
         if not self._rows:
@@ -267,6 +274,10 @@ class Preallocated(Storage):
             raise self.refuse_time(t) from None
         row.copy_(value.detach() if value.requires_grad else value)
 
+    def check_room(self, t: int, n: int) -> None:
+        if t + n > len(self._rows):
+            raise self.refuse_time(t + n - 1)
+
     def accepts(self, value: Tensor) -> bool:
         """Whether `value` `[rows, B, *e]` fits the memory as it is."""
         return value.shape == self.tensor.shape and value.dtype is self.dtype and value.device == self.device
@@ -304,6 +315,9 @@ class Columns(Storage):
         return self._source.full()[:, self._columns]
 
     def put(self, t: int, value: Tensor) -> None:
+        self.check_room(t, 1)
+
+    def check_room(self, t: int, n: int) -> None:
         raise ValueError(
             f"columns of the {self._source.kind} variable {self.name!r} cannot be written through a view; call "
             "share_memory() or use Workspace.dense(...) before batch_view"

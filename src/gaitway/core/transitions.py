@@ -77,7 +77,8 @@ def pairs(
     """
     steps, batch = equal_sizes(ws)
     if keep_all or steps < 2:
-        first = torch.arange(max(steps - 1, 0) * batch)
+        device = next((ws[name].device for name in ws), None)
+        first = torch.arange(max(steps - 1, 0) * batch, device=device)
     else:
         first = (frame_flag(ws, filter_name)[:-1] == 0).flatten().nonzero().squeeze(1)
     out = gather_pairs(ws, first, first + batch)

@@ -33,10 +33,10 @@ class Workspace:
     def __init__(self, other: Workspace | None = None, *, strict: bool = False, extra_row: Iterable[str] = ()) -> None:
         """Empty, or a clone of `other` in packed storage (graph kept, memory not shared).
 
-        `strict` refuses rows that would leave a gap, which is otherwise filled with zeros. `extra_row` names variables
-        besides `env/obs/*` that may hold one row more than `T`.
+        `strict` refuses rows that would leave a gap, which is otherwise filled with zeros; a clone of a strict one is
+        strict. `extra_row` names variables besides `env/obs/*` that may hold one row more than `T`.
         """
-        self.strict = strict
+        self.strict: bool = strict or (other is not None and other.strict)
         self.extra_row = frozenset(extra_row)
         self._variables: dict[str, Storage] = {}
         self._is_view = False
@@ -233,10 +233,8 @@ class Workspace:
         for name in self.keys() if names is None else names:
             storage = self._stored(name)
             rows = [storage.row(t) for t in range(source, source + n)]
-            if isinstance(storage, Preallocated):
-                storage.row(target + n - 1)  # refuses a target outside before anything is written
-                rows = [row.clone() for row in rows]
-            snapshots[name] = rows
+            storage.check_room(target, n)  # before anything is written
+            snapshots[name] = [row.clone() for row in rows] if isinstance(storage, Preallocated) else rows
         for name, rows in snapshots.items():
             for offset, row in enumerate(rows):
                 self.put(name, target + offset, row)
@@ -328,8 +326,8 @@ class Workspace:
         The copy takes no new variable and no row beyond its end. Sending it to a process of `torch.multiprocessing`
         sends handles, not data.
         """
-        if repeat < 1:
-            raise ValueError(f"repeat is {repeat}; use 1 to keep the columns as they are")
+        if repeat < 1 or (rows is not None and rows < 0):
+            raise ValueError(f"repeat is {repeat} and rows {rows}; use repeat >= 1 and rows >= 0, or None to keep them")
         steps = 0 if rows is None else self.T
         return self._with(
             {
