@@ -275,3 +275,50 @@ def test_a_sampler_draws_what_sample_draws(name, is_random):
             kept = raw.clone()
             output.zero_()  # networks use the memory of their outputs again
             assert torch.equal(raw, kept)
+
+
+@pytest.mark.parametrize("name", heads())
+def test_bug_59_the_event_is_the_last_axis_and_summed_once(name):
+    head = heads()[name]
+    params = params_of(head, (5, 4))
+    raw = head.sample(params, generator(1))
+    for found in (head.log_prob(params, raw), head.entropy(params), head.kl(params, params)):
+        assert found.shape == (5, 4)  # over axis 1 it would be [5, 3]
+    alone = head.log_prob(params[2, 3], raw[2, 3])
+    assert alone.shape == ()
+    assert_close(alone, head.log_prob(params, raw)[2, 3])
+
+
+def test_bug_60_gaussians_are_complete_on_their_own():
+    for kind in (Gaussian, SquashedGaussian):
+        head = kind(2, init_std=0.5)
+        params = head(torch.tensor([[0.2, -0.1]]))
+        assert_close(params, torch.tensor([[0.2, -0.1, 0.5, 0.5]]))
+        raw = head.sample(params, generator())
+        for found in (head.log_prob(params, raw), head.entropy(params), head.kl(params, params)):
+            assert found.shape == (1,)
+        assert head.action(head.mode(params)).shape == (1, 2)
+        mean, std = torch.zeros(3, 2), torch.tensor([0.5, 2.0])
+        joined = head.from_mean_std(mean, std)  # one deviation for all rows
+        assert_close(joined, torch.tensor([[0.0, 0.0, 0.5, 2.0]]).expand(3, 4))
+        assert_close(head.std(joined), std.expand(3, 2))
+
+
+def test_bug_61_squashed_gaussian_is_exact_and_its_entropy_unknown():
+    head = SquashedGaussian(2, low=(-1.0, 0.0), high=(1.0, 10.0))
+    for u in (0.0, 3.0, 8.0, 40.0, -40.0):
+        params, raw = torch.tensor([u, u, 1.0, 1.0]), torch.tensor([u, u])
+        slope = math.log(4) - 2 * abs(u) - 2 * math.log1p(math.exp(-2 * abs(u)))  # log(1 - tanh^2)
+        expected = 2 * (-0.5 * math.log(2 * math.pi) - slope) - math.log(5.0)  # half ranges 1 and 5
+        assert abs(head.log_prob(params, raw).item() - expected) < 1e-4
+    assert head.action_entropy(params) is None
+    assert Gaussian(2).action_entropy(params).item() == Gaussian(2).entropy(params).item()
+
+
+def test_entropy_of_a_stretched_beta_by_integration():
+    head = Beta(1, low=-1.0, high=4.0).double()
+    params = torch.tensor([2.0, 3.5], dtype=torch.float64)
+    unit = torch.linspace(1e-6, 1 - 1e-6, 100_001, dtype=torch.float64).unsqueeze(-1)
+    log_prob = head.log_prob(params, unit)
+    expected = -torch.trapezoid(log_prob.exp() * log_prob, head.action(unit).squeeze(-1))
+    assert_close(head.action_entropy(params), expected, atol=1e-6, rtol=0)

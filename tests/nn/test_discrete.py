@@ -150,3 +150,29 @@ def test_mistakes_are_named():
         Bernoulli(2, start=(1, 1))
     with pytest.raises(ValueError, match="at least one switch"):
         Bernoulli(0)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_bug_59_the_event_is_the_last_axis_and_summed_once(head):
+    params = head(logits_of(head, (7, 6)))
+    raw = head.sample(params, generator())
+    for found in (head.log_prob(params, raw), head.entropy(params), head.kl(params, params)):
+        assert found.shape == (7, 6)
+    assert_close(head.log_prob(params[1, 2], raw[1, 2]), head.log_prob(params, raw)[1, 2])
+
+
+def test_bug_62_numpy_dims_compare():
+    numpy_dims = torch.tensor([3, 2]).numpy()
+    first, second = MultiCategorical(numpy_dims), MultiCategorical((3, 2))
+    assert first.support() == second.support()
+    params = first(torch.tensor([0.0, 0.0, math.log(2), 0.0, 0.0]))  # 1/4, 1/4, 1/2 and 1/2, 1/2
+    uniform = second(torch.zeros(5))
+    expected = 0.5 * math.log(3 / 4) + 0.5 * math.log(3 / 2)
+    assert math.isclose(first.kl(params, uniform).item(), expected, rel_tol=1e-5)
+
+
+def test_bug_63_modes_and_offsets_for_any_leading_shape():
+    logits = torch.tensor([[[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]]])  # [1, 2, 3]: over axis 1 the answer would be [1, 3]
+    head = Categorical(3, start=5)
+    assert head.action(head.mode(head(logits))).tolist() == [[6, 5]]
+    assert head.support() != Categorical(3).support()

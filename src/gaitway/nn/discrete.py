@@ -51,6 +51,9 @@ class Categorical(Head):
     def raw(self, action: Tensor) -> Tensor:
         return action - self.start if self.start else action
 
+    def support(self) -> tuple[object, ...]:
+        return self.n, self.start
+
 
 class MultiCategorical(Head):
     """K independent choices with `dims` values each; raw is `[..., K]` int64, every entry from 0.
@@ -107,6 +110,9 @@ class MultiCategorical(Head):
     def raw(self, action: Tensor) -> Tensor:
         return action if self.raw_is_action else action - self._start
 
+    def support(self) -> tuple[object, ...]:
+        return self.dims, self._start.tolist()
+
     def _parts(self, params: Tensor) -> Tensor:
         """`[..., K * width] -> [..., K, width]`."""
         return params.unflatten(-1, (len(self.dims), self.width))
@@ -158,6 +164,9 @@ class Bernoulli(Head):
 
     def raw(self, action: Tensor) -> Tensor:
         return action if self.raw_is_action else action - self._start
+
+    def support(self) -> tuple[object, ...]:
+        return self.n, self._start.tolist()
 
 
 def _race(log_probs: Tensor, generator: torch.Generator) -> Tensor:

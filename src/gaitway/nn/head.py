@@ -53,9 +53,18 @@ class Head(nn.Module):
         """`[...]`; see `entropy_is_exact`."""
         raise TypeError(f"{type(self).__name__} does not implement entropy")
 
+    def action_entropy(self, params: Tensor) -> Tensor | None:
+        """Entropy of the action itself, `[...]`; None where it has no closed form: the mean of `-log_prob` over samples
+        estimates it."""
+        return self.entropy(params) if self.entropy_is_exact else None
+
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         """Exact KL(old || new) of two sets of params, `[...]`."""
         raise TypeError(f"{type(self).__name__} does not implement kl")
+
+    def support(self) -> tuple[object, ...]:
+        """What another head of this class must have in common for `kl` between the two to mean something."""
+        return self.raw_shape, self.num_params
 
     def sampler(self, generator: torch.Generator | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """A function from network output to params and a raw action: random, or the mode without a generator.
