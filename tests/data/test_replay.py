@@ -25,13 +25,13 @@ def slots(replay):
 
 
 class TestRing:
-    def test_fix_64_size_counts_samples_once(self):
+    def test_bug_64_size_counts_samples_once(self):
         replay = Replay(10, seed=0)
         replay.add(columns(1, 2, 3, 4, 5))
         assert (replay.size, len(replay), replay.position, replay.is_full) == (5, 5, 5, False)
         assert set(replay.sample(200)["x"].flatten().tolist()) == {1, 2, 3, 4, 5}  # no zeros from empty slots
 
-    def test_fix_65_an_addition_larger_than_the_room(self):
+    def test_bug_65_an_addition_larger_than_the_room(self):
         replay = Replay(4, seed=0)
         replay.add(columns(1, 2, 3))
         replay.add(columns(4, 5, 6, 7, 8, 9))
@@ -41,7 +41,7 @@ class TestRing:
 
     @given(sizes=st.lists(st.integers(0, 11), max_size=6), max_size=st.integers(1, 5))
     @settings(max_examples=40, deadline=None)
-    def test_fix_65_any_sequence_equals_writing_one_by_one(self, sizes, max_size):
+    def test_bug_65_any_sequence_equals_writing_one_by_one(self, sizes, max_size):
         replay, expected, position, value = Replay(max_size, seed=0), {}, 0, 0
         for size in sizes:
             values = list(range(value, value + size))
@@ -82,7 +82,7 @@ class TestRing:
         replay.add(Workspace.packed({"other": torch.zeros(3, 1)}))  # an empty first addition fixed nothing
         assert replay.names == ["other"]
 
-    def test_fix_66_other_variables_are_refused_and_nothing_changes(self):
+    def test_bug_66_other_variables_are_refused_and_nothing_changes(self):
         replay = Replay(4, seed=0)
         replay.add(columns(1, 2))
         missing, extra, longer, typed = columns(3), columns(3), columns(3), columns(3)
@@ -200,6 +200,17 @@ class TestWindows:
         replay.add(Workspace.packed(tensors, extra_row=["memory"]))
         assert replay.sample(2).T == 3
 
+    def test_pairs_of_a_frame_stream(self):
+        # rows 0..5 of two-step episodes; the pairs that begin in a final row are left out
+        done = torch.tensor([[False], [False], [True], [False], [False], [True]])
+        frames = Workspace.packed({"env/obs/policy": torch.arange(6.0)[:, None], "env/done": done})
+        replay = Replay(10, seed=0)
+        replay.add(frames.transitions(pairs=True))
+        assert replay.state_dict()["variables"]["env/obs/policy"].tolist() == [[0, 1], [1, 2], [3, 4], [4, 5]]
+        drawn = replay.sample(20)
+        assert (drawn.T, drawn.B) == (2, 20)
+        assert_close(drawn["env/obs/policy"][1], drawn["env/obs/policy"][0] + 1)
+
     def test_windows_that_do_not_fit(self):
         for window, stride in ((4, 1), (0, 1), (2, 0)):
             with pytest.raises(ValueError, match="cannot cut"):
@@ -293,7 +304,7 @@ class TestState:
         with pytest.raises(ValueError, match="format"):
             Replay(5).load_state_dict({**Replay(5).state_dict(), "format": 0})
 
-    def test_fix_67_moving_works_empty_and_filled(self):
+    def test_bug_67_moving_works_empty_and_filled(self):
         replay = Replay(5, seed=0)
         assert replay.to("cpu") is replay
         replay.add(columns(1, 2))
@@ -304,7 +315,7 @@ class TestState:
         assert slots(replay) == [1, 2, 3]
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_fix_67_draws_and_additions_move_to_the_device(self):
+    def test_bug_67_draws_and_additions_move_to_the_device(self):
         replay = Replay(5, seed=0)
         replay.add(columns(1, 2))
         replay.to("cuda")

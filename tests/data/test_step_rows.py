@@ -42,6 +42,18 @@ class TestAgainstLists:
     def test_streams_without_truncations(self):
         compare(5, 2, 1, cuts=0)
 
+    @pytest.mark.parametrize("n_step", [1, 2, 3, 5])
+    def test_what_an_interruption_reached_stays_when_new_episodes_begin(self, n_step):
+        # also for the window that had its n steps just then: what it reached was the open row, which is overwritten
+        world = World(2, 0, ends=0)
+        replay = make(40, 2, n_step=n_step, gamma=0.9)
+        replay.add(world.advance(8))
+        replay.cut()
+        world.restart()
+        replay.add(world.advance(6))
+        expected = world.transitions(20, n_step, 0.9)
+        assert check_transitions(replay.gather(replay.draw((800,))), expected) == set(expected)
+
     def test_t_replay(self):
         # size 5, additions of 3, 3, 12 rows: the cursor and the contents of a list of the last 5
         world, replay = World(1, 0, ends=0), make(5, 1)

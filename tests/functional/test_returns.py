@@ -54,7 +54,7 @@ def test_mutations_give_other_numbers():
         assert (advantage - EXPECTED).abs().max() > 0.01, name
 
 
-def test_fix_54_a_time_limit_bootstraps_but_stops_the_trace():
+def test_bug_54_a_time_limit_bootstraps_but_stops_the_trace():
     # delta = 1 + 0.9 * (20, 99, 40) - (10, 20, 30) = (9, 70.1, 7); A_0 = 9 + 0.72 * 70.1
     reward, value, next_value = column(1.0, 1.0, 1.0), column(10.0, 20.0, 30.0), column(20.0, 99.0, 40.0)
     never, cut = column(False, False, False), column(False, True, False)
@@ -63,7 +63,7 @@ def test_fix_54_a_time_limit_bootstraps_but_stops_the_trace():
     assert_close(one_mask, column(63.1008, 75.14, 7.0))  # what one mask for both gives
 
 
-def test_fix_55_gradient_stays_in_its_own_row():
+def test_bug_55_gradient_stays_in_its_own_row():
     value = column(10.0, 20.0, 30.0).requires_grad_()
     never = column(False, False, False)
     next_value = torch.cat((value[1:], column(40.0)))  # the critic's own values, as a training loop would pass them

@@ -120,6 +120,22 @@ class StepReplay:
         return self._rows.first
 
     @property
+    def stop_row(self) -> int:
+        """The time row after the newest one that is drawn from."""
+        return self._rows.stop
+
+    @property
+    def num_slots(self) -> int:
+        """All indices that `draw` can ever return are below this."""
+        return self.num_envs * self._rows.stride
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        """Shape and dtype of what is stored of a step, by workspace name."""
+        fields = self._rows.layout.fields
+        return {name: (fields[name].shape, fields[name].dtype) for name in self._rows.stored}
+
+    @property
     def row_bytes(self) -> int:
         """Memory of one time row of all environments."""
         return self.num_envs * self._rows.layout.words * WORD.itemsize
@@ -164,6 +180,17 @@ class StepReplay:
     def cut(self) -> None:
         """The environments were started anew after the last row: what they had reached becomes a final observation."""
         self._rows.cut()
+
+    def slots(self, start: int, stop: int, drawn: bool = True) -> Tensor:
+        """The indices of the transitions of time rows `start <= row < stop`, int64 [K], by row, then by environment.
+
+        Rows of a reset have none. `drawn=False` gives all indices that belong to these rows, whatever lies there now.
+        """
+        rows = self._rows
+        if not drawn or rows.valid is None:
+            return rows.slots(start, stop - start).flatten().to(self.device)
+        number = torch.arange(rows.valid.count(start, stop), device=self.device)
+        return rows.valid.look_up(start, number)
 
     def draw(self, shape: tuple[int, ...], out: Tensor | None = None) -> Tensor:
         """Independent uniform draws from the transitions, int64, for `gather`; into `out` if given."""
@@ -305,9 +332,8 @@ class StepReplay:
     # Private
 
     def _contents(self) -> dict[str, Any]:
-        fields = self._rows.layout.fields
         sizes = {"capacity": self.capacity, "num_envs": self.num_envs, "n_step": self.n_step, "gamma": self.gamma}
-        return sizes | {name: [list(fields[name].shape), str(fields[name].dtype)] for name in self._rows.stored}
+        return sizes | {name: [list(shape), str(dtype)] for name, (shape, dtype) in self.variables.items()}
 
     def _slots(self, first: int, count: int, out: Tensor) -> Tensor:
         """Uniform slots of time rows `first <= row < first + count`."""

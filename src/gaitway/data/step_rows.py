@@ -144,7 +144,7 @@ class StepRows:
             stage.views["final"].zero_()
         self.rows_added += count
         if self.valid is not None:
-            self.valid.append(row, values[VALID].cpu(), self._slots(row, count))
+            self.valid.append(row, values[VALID].cpu(), self.slots(row, count))
         if self.n_step > 1:
             self._finish(row - self.n_step + 1, count)
         self._count()
@@ -172,8 +172,8 @@ class StepRows:
     def end_at(self, row: int) -> None:
         """Every window that began before time row `row` is over there (`cut` has marked the ends)."""
         self._cut_at = row
-        if self.n_step > 1:
-            self._finish(row - self.n_step + 1, self.n_step - 1)
+        if self.n_step > 1:  # the first of these had its n steps, but has reached what is now a final observation
+            self._finish(row - self.n_step, self.n_step)
         self._count()
 
     @property
@@ -262,7 +262,7 @@ class StepRows:
         entries[steps, columns] = entry
         self.version += table is not self.finals.words
 
-    def _slots(self, row: int, count: int) -> Tensor:
+    def slots(self, row: int, count: int) -> Tensor:
         """Slots [T, B] of `count` time rows, on the CPU."""
         return ((torch.arange(row, row + count) % self.ring.rows)[:, None]) + torch.arange(self.num_envs) * self.stride
 

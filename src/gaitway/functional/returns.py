@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gaitway.functional.checks import as_flag, check_rows
+
 
 def gae(
     reward: Tensor,
@@ -32,9 +34,9 @@ def gae(
     Gradient flows to `value` only, and only within its own row (`dA_t/dvalue_t = -1`), so `A.square().mean()` is the
     semi-gradient critic loss.
     """
-    _check_floats(reward=reward, value=value, next_value=next_value)
-    terminated = _flag("terminated", terminated, reward)
-    done = _flag("done", done, reward)
+    check_rows(reward=reward, value=value, next_value=next_value)
+    terminated = as_flag("terminated", terminated, reward)
+    done = as_flag("done", done, reward)
     with torch.no_grad():
         reached = _zero_where(terminated, next_value)
         advantage = torch.add(reward, reached, alpha=gamma, out=reached).sub_(value)
@@ -52,8 +54,8 @@ def discounted_returns(reward: Tensor, done: Tensor, gamma: float, bootstrap: Te
     stops there. Episodes that a time limit cut inside the rollout end with their last reward; where they should
     bootstrap, use `gae(..., lam=1.0) + value`. The result carries no gradient.
     """
-    _check_floats(reward=reward)
-    done = _flag("done", done, reward)
+    check_rows(reward=reward)
+    done = as_flag("done", done, reward)
     if bootstrap is not None and bootstrap.shape != reward.shape[1:]:
         raise ValueError(
             f"bootstrap is {list(bootstrap.shape)} but reward is {list(reward.shape)}; pass one value per column, "
@@ -96,27 +98,3 @@ def _zero_where(flag: Tensor, x: Tensor) -> Tensor:
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     all_or_none = flag.view(torch.uint8).to(integer).sub_(1)  # -1 has all bits set
     return all_or_none.bitwise_and_(x.detach().contiguous().view(integer)).view(x.dtype)
-
-
-def _check_floats(**tensors: Tensor) -> None:
-    """All `[T, B]`, of one shape and one floating dtype."""
-    (first_name, first), *others = tensors.items()
-    if first.ndim != 2:
-        raise ValueError(f"{first_name} is {list(first.shape)}; it must be [T, B]: time first, then environments")
-    if not first.is_floating_point():
-        raise ValueError(f"{first_name} is {first.dtype}; it must be floating point, call .float() on it")
-    for name, tensor in others:
-        if tensor.shape != first.shape:
-            raise ValueError(
-                f"{name} is {list(tensor.shape)} but {first_name} is {list(first.shape)}; all must be [T, B] "
-                f"(drop a trailing axis of one with squeeze(-1))"
-            )
-        if tensor.dtype != first.dtype:
-            raise ValueError(f"{name} is {tensor.dtype} but {first_name} is {first.dtype}; convert one of them")
-
-
-def _flag(name: str, flag: Tensor, like: Tensor) -> Tensor:
-    """A boolean `[T, B]`; numbers count as true where they are not zero."""
-    if flag.shape != like.shape:
-        raise ValueError(f"{name} is {list(flag.shape)} but reward is {list(like.shape)}; both must be [T, B]")
-    return flag if flag.dtype == torch.bool else flag != 0

@@ -1,0 +1,98 @@
+"""REINFORCE: the gradient of the return, from whole episodes (Williams 1992), with a baseline.
+
+One episode per column; rows behind its end are masked out of every sum and every count. With G_t the discounted sum of
+rewards from step t on, b the baseline and n the steps that count:
+
+    policy      - sum log pi(action) (G - b) / n          b and G are constants here
+    baseline    sum (G - b)^2 / n                          G is a constant
+    entropy     - sum H(pi) / n
+
+All three are to be minimised; add them with coefficients of your own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gaitway.functional.checks import as_flag, check_rows
+from gaitway.functional.episode_returns import until_first_end
+from gaitway.functional.frame_returns import RewardAt, frame_rewards
+from gaitway.functional.returns import discounted_returns
+
+
+class ReinforceLosses(NamedTuple):
+    """Three scalars to be minimised; without a baseline or an entropy that one is 0."""
+
+    policy: Tensor
+    baseline: Tensor
+    entropy: Tensor
+
+
+def reinforce_losses(
+    *,
+    reward: Tensor,
+    done: Tensor,
+    log_prob: Tensor,
+    gamma: float,
+    baseline: Tensor | None = None,
+    entropy: Tensor | None = None,
+) -> ReinforceLosses:
+    """Losses of step rows `[T, B]`: the row that is done is the last that counts.
+
+    `log_prob` is that of the actions that were taken. Every column must hold an end.
+    """
+    given = {"log_prob": log_prob, "baseline": baseline, "entropy": entropy}
+    check_rows(reward=reward, **{name: tensor for name, tensor in given.items() if tensor is not None})
+    done = as_flag("done", done, reward)
+    mask = until_first_end(done)
+    count = mask.sum()
+
+    def kept(x: Tensor) -> Tensor:  # before anything is multiplied: what lies behind the end may be NaN
+        return torch.where(mask, x, 0)
+
+    returns = kept(discounted_returns(kept(reward.detach()), done, gamma))
+    advantage, baseline_loss, entropy_loss = returns, reward.new_zeros(()), reward.new_zeros(())
+    if baseline is not None:
+        advantage = returns - kept(baseline.detach())
+        baseline_loss = (returns - kept(baseline)).square().sum() / count
+    if entropy is not None:
+        entropy_loss = -kept(entropy).sum() / count
+    return ReinforceLosses(-(kept(log_prob) * advantage).sum() / count, baseline_loss, entropy_loss)
+
+
+def frame_reinforce_losses(
+    *,
+    reward: Tensor,
+    done: Tensor,
+    log_prob: Tensor,
+    gamma: float,
+    baseline: Tensor | None = None,
+    entropy: Tensor | None = None,
+    reward_at: RewardAt = "arrival",
+) -> ReinforceLosses:
+    """The same of a frame stream `[T, B]`: rows before the first that is done count; on that one nothing is done."""
+    check_rows(reward=reward)
+    rows = slice(None, -1)
+    return reinforce_losses(
+        reward=frame_rewards(reward, reward_at),
+        done=as_flag("done", done, reward)[1:],
+        log_prob=log_prob[rows],
+        gamma=gamma,
+        baseline=None if baseline is None else baseline[rows],
+        entropy=None if entropy is None else entropy[rows],
+    )
+
+
+def probability_terms(probabilities: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability of the actions `[...]`, int64, and entropy `[...]`, of `probabilities` `[..., A]`."""
+    if probabilities.shape[:-1] != action.shape or action.dtype != torch.int64:
+        raise ValueError(
+            f"probabilities are {list(probabilities.shape)} and action {list(action.shape)} {action.dtype}; "
+            "use [..., A] and int64 [...]"
+        )
+    # a softmax may round to 0, whose logarithm has no gradient that could be multiplied by 0
+    logarithms = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+    return logarithms.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(probabilities * logarithms).sum(-1)
