@@ -73,7 +73,8 @@ def test_resume_is_exact(name, tmp_path):
 
     first = start(config, tmp_path / "parts")
     first.learn(5 * STEPS)
-    first._log({})  # something written after the checkpoint, as by a run that is killed later
+    # something written after the checkpoint, as by a run that is killed later
+    first.upkeep.logger.log(first.env_steps + 1, {"after": 1.0})
     first.close()
     folder = RunFolder.open(tmp_path / "parts")
     second = build_runner(config, folder, logger=Logger(folder.path))

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ import pytest
 import torch
 
 from gaitway.core.config import ConfigError
-from gaitway.runners.logger import Logger, TensorBoardSink, setup_log
+from gaitway.runners.logger import Logger, Recorder, setup_log
+from gaitway.runners.tensorboard_sink import TensorBoardSink
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -175,66 +175,160 @@ def test_a_sink_that_fails_is_dropped_with_one_warning(
     assert len(lines(tmp_path)) == 3
 
 
-class FakeWandb(types.ModuleType):
-    """Records what it is told; `broken` makes one call fail."""
-
-    def __init__(self, broken: str = "") -> None:
-        super().__init__("wandb")
-        self.__spec__ = importlib.util.spec_from_loader("wandb", None)
-        self.told: list[Any] = []
-        self.broken = broken
-
-    def init(self, **settings: Any) -> FakeWandb:
-        return self._do("init", settings)
-
-    def log(self, metrics: dict[str, float], step: int) -> None:
-        self._do("log", (step, metrics))
-
-    def finish(self) -> None:
-        self._do("finish", None)
-
-    def _do(self, name: str, what: Any) -> FakeWandb:
-        if name == self.broken:
-            raise OSError("no network")
-        self.told.append((name, what))
-        return self
-
-
-def test_wandb_is_offline_by_default_and_gets_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    (tmp_path / "config.yaml").write_text("seed: 3\n")
-    with Logger(tmp_path, wandb={"project": "gait"}) as logger:
-        assert wandb.told == []  # nothing happens before there is something to say
-        logger.log(5, {"a": 1.5}, {"seconds": 2})
-    (_, settings), said, _ = wandb.told
-    expected = {
-        "mode": "offline",
-        "project": "gait",
-        "config": {"seed": 3},
-        "dir": str(tmp_path),
-        "name": tmp_path.name,
-    }
-    assert settings == expected
-    assert said == ("log", (5, {"a": 1.5, "time/seconds": 2}))
-    assert wandb.told[-1][0] == "finish"
-
-
-@pytest.mark.parametrize("broken", ["init", "log", "finish"])
-def test_wandb_without_a_network(tmp_path: Path, monkeypatch: Any, broken: str, caplog: Any) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", FakeWandb(broken))
-    with Logger(tmp_path, wandb={}) as logger:
-        for step in range(3):
-            logger.log(step, {"a": 1})
-    assert caplog.text.count("no network") == 1
-    assert len(lines(tmp_path)) == 3
-
-
 def test_a_missing_package_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'not installed; install it by `pip install "gaitway\[wandb\]"`$'):
         Logger(tmp_path, wandb={})
     Logger(tmp_path).close()
+
+
+def events_of(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return events
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(3), torch.tensor(0.5), torch.tensor(3), np.array(0.5)])
+def test_bug_68_every_kind_of_number_reaches_tensorboard_and_the_file(tmp_path: Path, value: Any) -> None:
+    with Logger(tmp_path, tensorboard=True) as logger:
+        logger.log(7, {"a": value})
+    assert lines(tmp_path) == [{"step": 7, "a": value.item()}]
+    assert type(lines(tmp_path)[0]["a"]) is type(value.item())
+    assert [(event.step, event.value) for event in events_of(tmp_path).Scalars("a")] == [(7, value.item())]
+
+
+def test_bug_68_repeated_values_are_dropped_counted_and_named_once(tmp_path: Path, caplog: Any) -> None:
+    with Logger(tmp_path, tensorboard=True) as logger:
+        logger.log(1, {"a": 1.0, "b": 1.0})
+        logger.log(1, {"a": 2.0, "c": 2.0}, {"seconds": 1})
+        logger.log(1, {"a": 3.0}, {"seconds": 2})  # nothing is left of this line
+        logger.log(2, {"a": 4.0})
+        logger.log(2, {"a": 5.0})
+        assert logger.repeated == {"a": 3, "time/seconds": 1}
+    assert lines(tmp_path) == [
+        {"step": 1, "a": 1.0, "b": 1.0},
+        {"step": 1, "c": 2.0, "time/seconds": 1},
+        {"step": 2, "a": 4.0},
+    ]
+    assert [(event.step, event.value) for event in events_of(tmp_path).Scalars("a")] == [(1, 1.0), (2, 4.0)]
+    assert caplog.text.count("a was logged twice at step 1; the first value is kept") == 1
+    assert caplog.text.count("was logged twice") == 2
+
+
+def test_what_a_resumed_run_says_again_is_not_a_repetition(tmp_path: Path) -> None:
+    with Logger(tmp_path) as logger:
+        logger.log(1, {"a": 1.0})
+        position = logger.position()
+        logger.log(2, {"a": 2.0})
+        logger.truncate(position)
+        logger.log(2, {"a": 2.5})
+    assert lines(tmp_path) == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.5}]
+    assert not logger.repeated
+
+
+def test_bug_69_folders_are_made_and_nothing_is_opened_that_was_not_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "down"
+    with Logger(folder) as logger:
+        assert not folder.exists()
+        for step in range(1000):
+            logger.log(step, {"a": step})
+        assert len(logger._last_step) == 1  # memory grows with the names, not with the steps
+    assert [path.name for path in folder.iterdir()] == ["metrics.jsonl"]
+    assert [line["a"] for line in lines(folder)] == list(range(1000))
+
+
+def test_a_prefix_goes_before_every_name_and_nests(tmp_path: Path) -> None:
+    with Logger(tmp_path, tensorboard=True) as logger:
+        actor = logger.prefixed("agent/").prefixed("actor/")
+        with actor:
+            actor.log(1, {"loss": 0.5}, {"seconds": 2})
+            actor.add_text("note", "hello", 1)
+        actor.log(2, {"loss": 0.25})  # leaving it closed nothing
+    assert lines(tmp_path) == [
+        {"step": 1, "agent/actor/loss": 0.5, "time/agent/actor/seconds": 2},
+        {"step": 2, "agent/actor/loss": 0.25},
+    ]
+    assert events_of(tmp_path).Tags()["tensors"] == ["agent/actor/note/text_summary"]
+    assert isinstance(actor, Recorder)
+
+
+def test_pictures_and_texts_reach_tensorboard(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure = Figure(figsize=(1.0, 0.5), facecolor="red")
+    canvas = figure.canvas
+    pictures = np.zeros((2, 8, 6, 3), np.uint8)
+    pictures[0, ..., 1] = 255  # all green
+    with Logger(tmp_path, tensorboard=True) as logger:
+        logger.add_figure("figure", figure, 3)
+        logger.add_images("pictures", torch.from_numpy(pictures), 4)
+        logger.add_images("picture", pictures[0], 4)
+        logger.add_video("film", pictures.repeat(2, axis=0), 5, fps=20)
+        logger.add_text("text", "hello", np.int64(6))
+    assert figure.canvas is canvas
+    assert figure.dpi == 100
+    events = events_of(tmp_path)
+    assert set(events.Tags()["images"]) == {"figure", "pictures", "picture", "film"}
+
+    def shown(name: str) -> tuple[int, Image.Image]:
+        (event,) = events.Images(name)
+        return event.step, Image.open(io.BytesIO(event.encoded_image_string))
+
+    step, image = shown("figure")
+    assert (step, image.size, image.getpixel((5, 5))) == (3, (100, 50), (255, 0, 0))
+    step, image = shown("pictures")
+    assert (step, image.size) == (4, (12, 8))  # two side by side
+    assert (image.getpixel((0, 0)), image.getpixel((6, 0))) == ((0, 255, 0), (0, 0, 0))
+    step, film = shown("film")
+    assert (step, film.format, film.size, film.n_frames) == (5, "GIF", (6, 8), 2)  # PIL joins frames that are equal
+    assert film.convert("RGB").getpixel((3, 3)) == (0, 255, 0)
+    (text,) = events.Tensors("text/text_summary")
+    assert (text.step, text.tensor_proto.string_val[0]) == (6, b"hello")
+
+
+def test_a_picture_that_nobody_takes_is_mentioned_once(tmp_path: Path, caplog: Any) -> None:
+    with Logger(tmp_path) as logger, Logger(None) as silent:
+        for step in range(2):
+            logger.add_text("note", "hello", step)
+            silent.add_text("note", "hello", step)
+        logger.add_html("report", "<p>", 1)
+        logger.add_video("film", tmp_path / "absent.mp4", 1)
+    assert caplog.text.count("note goes nowhere: nobody takes a text; set logging.tensorboard or logging.wandb") == 1
+    assert caplog.text.count("report goes nowhere: nobody takes a html; set logging.wandb") == 1
+    assert caplog.text.count("film is not shown: there is no file") == 1
+    assert caplog.text.count("goes nowhere") == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "error", "message"),
+    [
+        (
+            "add_images",
+            np.zeros((4, 4, 3)),
+            ValueError,
+            r"images are float64 \[4, 4, 3\]; they must be uint8 \[H, W, 3\]",
+        ),
+        ("add_images", np.zeros((4, 4), np.uint8), ValueError, r"uint8 \[4, 4\]"),
+        ("add_video", np.zeros((2, 1, 4, 4, 3), np.uint8), ValueError, r"choose one instance, e.g. frames\[:, 0\]"),
+        ("add_video", np.zeros((0, 4, 4, 3), np.uint8), ValueError, "at least one frame"),
+        ("add_figure", "figure.png", TypeError, "is a str; pass a matplotlib Figure"),
+        ("add_text", 3.0, TypeError, "is a float; pass a text"),
+        ("add_html", Path("report.html"), TypeError, "pass a text"),
+    ],
+)
+def test_a_wrong_picture_is_the_callers_mistake_and_switches_nothing_off(
+    tmp_path: Path, method: str, value: Any, error: type[Exception], message: str
+) -> None:
+    with Logger(tmp_path, tensorboard=True) as logger:
+        with pytest.raises(error, match=message):
+            getattr(logger, method)("x", value, 1)
+        with pytest.raises(ValueError, match="fps is 0"):
+            logger.add_video("x", np.zeros((1, 4, 4, 3), np.uint8), 1, fps=0)
+        logger.log(1, {"a": 1.0})
+    assert events_of(tmp_path).Tags()["scalars"] == ["a"]
 
 
 @pytest.fixture

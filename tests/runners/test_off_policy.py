@@ -115,7 +115,8 @@ def test_resume_is_exact_through_a_replay_that_wraps(n_step, tmp_path):
         if stop > 192:
             part.resume()
         part.learn(stop - part.env_steps)
-        part._log({})  # something written after the checkpoint, as by a run that is killed later
+        # something written after the checkpoint, as by a run that is killed later
+        part.upkeep.logger.log(part.env_steps + 1, {"after": 1.0})
         part.close()
     assert part.parameters_sha256() == whole.parameters_sha256()
     assert part.updates == whole.updates

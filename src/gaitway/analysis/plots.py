@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
-from scipy import stats
 
+from gaitway.analysis.aggregate import bootstrap_interval, iqm
 from gaitway.analysis.runs import Run, group_runs, load_run, load_runs
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -150,30 +150,6 @@ def align(runs: Sequence[Run], name: str) -> tuple[np.ndarray, np.ndarray]:
     steps = np.unique(np.concatenate([one.index.to_numpy() for one in series]))
     steps = steps[(steps >= first) & (steps <= last)]
     return steps, np.stack([np.interp(steps, one.index.to_numpy(), one.to_numpy()) for one in series])
-
-
-def iqm(values: np.ndarray) -> np.ndarray:
-    """Interquartile mean over axis 0: without the lowest and the highest quarter of the runs, each rounded down."""
-    return stats.trim_mean(values, 0.25, axis=0)
-
-
-def bootstrap_interval(
-    values: np.ndarray,
-    centre: Callable[[np.ndarray], np.ndarray] = iqm,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile bootstrap over the runs (axis 0) of `values` `[runs, N]`; returns the two ends `[N]`.
-
-    Whole runs are drawn, so that the points of a curve stay together.
-    """
-    generator = np.random.default_rng(seed)
-    drawn = generator.integers(0, len(values), (resamples, len(values)))
-    centres = np.stack([centre(values[rows]) for rows in drawn])
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(centres, [tail, 1.0 - tail], axis=0)
-    return low, high
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

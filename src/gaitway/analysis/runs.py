@@ -1,12 +1,14 @@
 """Run folders as tables: `load_run` reads one, `load_runs` many, `group_runs` puts seeds of one experiment together.
 
-Only files are read and nothing that trains is imported, so that runs of other versions and machines load too.
+Only files are read and nothing that trains is imported, so that runs of other versions and machines load too. Metrics
+may be packed (`metrics.jsonl.gz`); where the plain file is there as well, it counts.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 PER_RUN_KEYS = ("seed", "run_dir")
 """Top-level config keys in which runs of one group may differ."""
+METRICS = "metrics.jsonl"
+PACKED_METRICS = "metrics.jsonl.gz"
 MAX_LABEL = 60
 """Characters; groups that differ in more than fits are called by the folder of their first run."""
 
@@ -59,7 +63,7 @@ def load_run(folder: str | Path) -> Run:
     config_file, summary_file = folder / "config.yaml", folder / "summary.json"
     config = read_config(config_file) if config_file.exists() else {}
     summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
-    return Run(folder, config, summary, _read_metrics(folder / "metrics.jsonl"))
+    return Run(folder, config, summary, _read_metrics(folder))
 
 
 def load_runs(folders: Iterable[str | Path]) -> list[Run]:
@@ -80,7 +84,7 @@ def find_runs(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def is_run_folder(folder: Path) -> bool:
-    return (folder / "metrics.jsonl").is_file() or (folder / "config.yaml").is_file()
+    return any((folder / name).is_file() for name in (METRICS, PACKED_METRICS, "config.yaml"))
 
 
 def group_runs(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -105,9 +109,14 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return labels
 
 
-def _read_metrics(path: Path) -> pd.DataFrame:
+def _read_metrics(folder: Path) -> pd.DataFrame:
     rows: dict[int, dict[str, Any]] = {}
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    path = folder / METRICS
+    if path.exists():
+        lines = path.read_bytes().splitlines()
+    else:
+        path = folder / PACKED_METRICS
+        lines = _unpacked(path).splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -123,6 +132,26 @@ def _read_metrics(path: Path) -> pd.DataFrame:
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index()
     table.index.name = "step"
     return table.apply(pd.to_numeric, errors="coerce").astype(float)
+
+
+def _unpacked(path: Path) -> bytes:
+    """The text of a gzip file of one or several members; of a file that is cut or damaged, what comes before that."""
+    text = bytearray()
+    member = zlib.decompressobj(wbits=31)  # 31: gzip
+    with path.open("rb") as file:
+        while chunk := file.read(65536):
+            while chunk:
+                if member.eof:
+                    member = zlib.decompressobj(wbits=31)
+                try:
+                    text += member.decompress(chunk)
+                except zlib.error as error:
+                    logger.warning("%s is damaged (%s); what lies behind that is left out", path, error)
+                    return bytes(text)
+                chunk = member.unused_data
+    if not member.eof:
+        logger.warning("%s is cut off; its last lines are left out", path)
+    return bytes(text)
 
 
 def _runs_below(folder: Path) -> list[Path]:

@@ -9,56 +9,129 @@ dropped with a warning. Logging never stops training.
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.util
-import json
 import logging
-import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import numpy as np
 from torch import Tensor
 
-from gaitway.core.config import ConfigError, read_config
-from gaitway.core.files import finite, writing_advice
+from gaitway.core.config import ConfigError
+from gaitway.core.files import writing_advice
+from gaitway.runners.json_lines import JsonLines
+from gaitway.runners.media import Kind, image_array, video_array
+from gaitway.runners.tensorboard_sink import TensorBoardSink
+from gaitway.runners.wandb_sink import WandbSink, check_options
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger("gaitway")
 
 
 class Sink(Protocol):
-    """Something else that wants the metrics."""
+    """Something else that wants the metrics, and those kinds of pictures and texts that it `takes`."""
+
+    takes: frozenset[Kind]
 
     def write(self, step: int, metrics: Mapping[str, int | float]) -> None: ...
 
-    def close(self) -> None: ...
+    def show(self, kind: Kind, name: str, value: Any, step: int, fps: float) -> None: ...
+
+    def close(self, exit_code: int = 0) -> None: ...
 
 
-class Logger:
+class Recorder:
+    """What a program may say about itself; `Logger` and what its `prefixed` returns."""
+
+    def log(self, step: int, metrics: Mapping[str, Any], times: Mapping[str, Any] | None = None) -> None:
+        """Single numbers at environment step `step`; `times` are those that depend on the clock, without `time/`."""
+        raise TypeError(f"{type(self).__name__} does not implement log")
+
+    def show(self, kind: Kind, name: str, value: Any, step: int, fps: float = 0.0) -> None:
+        """Hand a picture or a text to the listeners that take its kind; the methods below call this."""
+        raise TypeError(f"{type(self).__name__} does not implement show")
+
+    def add_images(self, name: str, images: Tensor | np.ndarray, step: int) -> None:
+        """Pictures, uint8 `[H, W, 3]` or `[N, H, W, 3]`."""
+        self.show("images", name, image_array(images), step)
+
+    def add_figure(self, name: str, figure: Figure, step: int) -> None:
+        """A matplotlib figure; it stays open and unchanged."""
+        if not hasattr(figure, "savefig"):
+            raise TypeError(f"the figure {name!r} is a {type(figure).__name__}; pass a matplotlib Figure")
+        self.show("figure", name, figure, step)
+
+    def add_video(self, name: str, video: Tensor | np.ndarray | str | Path, step: int, fps: float = 30.0) -> None:
+        """Frames, uint8 `[T, H, W, 3]`, shown at `fps`, or the path of a file such as `videos/play.mp4` (W&B alone)."""
+        if fps <= 0:
+            raise ValueError(f"fps is {fps}; use frames per second, above 0")
+        if not isinstance(video, str | Path):
+            self.show("video", name, video_array(video), step, fps)
+        elif Path(video).is_file():
+            self.show("film", name, Path(video), step, fps)
+        else:
+            log.warning("%s is not shown: there is no file %s", name, video)
+
+    def add_text(self, name: str, text: str, step: int) -> None:
+        self.show("text", name, _text(name, text), step)
+
+    def add_html(self, name: str, page: str, step: int) -> None:
+        """A page of HTML: a report, an interactive figure (W&B alone)."""
+        self.show("html", name, _text(name, page), step)
+
+    def prefixed(self, prefix: str) -> Recorder:
+        """The same recorder with `prefix` before every name. It nests, and closing it closes nothing."""
+        return _Prefixed(self, prefix)
+
+    def close(self, exit_code: int = 0) -> None:
+        """Nothing to close."""
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(exit_code=0 if kind is None else 1)
+
+
+class Logger(Recorder):
     """Writes the metrics of a run into `folder`; without one, nowhere.
 
-    `wandb` are keyword arguments of `wandb.init`; by default it works offline and asks for no login.
+    `wandb` are the options of `WandbSink`; by default it works offline and asks for no login. `compress` packs the
+    metrics when they are closed. Of several values of one metric at one step the first is kept.
     """
 
     def __init__(
-        self, folder: str | Path | None, *, tensorboard: bool = False, wandb: Mapping[str, Any] | None = None
+        self,
+        folder: str | Path | None,
+        *,
+        tensorboard: bool = False,
+        wandb: Mapping[str, Any] | None = None,
+        compress: bool = False,
     ) -> None:
         self.folder = None if folder is None else Path(folder)
         self.lost = 0
         """Lines that could not be written since the files were opened."""
-        self._file = None if self.folder is None else JsonLines(self.folder / "metrics.jsonl")
+        self.repeated: Counter[str] = Counter()
+        """By metric: values left out because that step had one already."""
+        self._file = None if self.folder is None else JsonLines(self.folder / "metrics.jsonl", compress)
         self._wanted: dict[str, Mapping[str, Any]] = {}
         if self.folder is not None and tensorboard:
             self._wanted["tensorboard"] = {}
         if self.folder is not None and wandb is not None:
             _require("wandb", "logging.wandb", 'pip install "gaitway[wandb]"')
-            self._wanted["wandb"] = wandb
+            self._wanted["wandb"] = check_options(wandb)
         self._sinks: dict[str, Sink] | None = None
+        self._last_step: dict[str, int] = {}
+        self._unheard: set[Kind] = set()
 
     def log(self, step: int, metrics: Mapping[str, Any], times: Mapping[str, Any] | None = None) -> None:
         """One line at environment step `step`; `times` are the values that depend on the clock, without `time/`."""
+        step = int(step)
         record: dict[str, int | float] = {}
         for name in sorted(metrics):
             if name == "step" or name.startswith("time/"):
@@ -66,9 +139,24 @@ class Logger:
             record[name] = number(name, metrics[name])
         for name in sorted(times or {}):
             record[f"time/{name}"] = number(name, (times or {})[name])
+        record = self._first_values(step, record)
+        if not record and (metrics or times):
+            return
         if self._file is not None:
-            self._write({"step": int(step), **record})
-        self._tell(int(step), record)
+            self._write({"step": step, **record})
+        for name, sink in list(self._listeners(step).items()):
+            self._guard(name, lambda sink=sink: sink.write(step, record))
+
+    def show(self, kind: Kind, name: str, value: Any, step: int, fps: float = 0.0) -> None:
+        """Hand a picture or a text to the listeners that take its kind; if there is none, that is said once."""
+        step = int(step)
+        takers = {key: sink for key, sink in self._listeners(step).items() if kind in sink.takes}
+        if not takers and self.folder is not None and kind not in self._unheard:
+            self._unheard.add(kind)
+            which = "logging.wandb" if kind in ("html", "film") else "logging.tensorboard or logging.wandb"
+            log.warning("%s goes nowhere: nobody takes a %s; set %s", name, kind, which)
+        for key, sink in takers.items():
+            self._guard(key, lambda sink=sink: sink.show(kind, name, value, step, fps))
 
     def position(self) -> int:
         """Bytes of metrics.jsonl so far, forced to disk: a checkpoint never knows of lines that a power cut takes."""
@@ -76,14 +164,18 @@ class Logger:
 
     def truncate(self, position: int) -> None:
         """Forget what was written after `position`, and a torn line before it; for going on from a checkpoint."""
+        self._last_step.clear()
         if self._file is not None:
             self._file.truncate(position)
 
-    def close(self) -> None:
-        """Finish all files; calling it again does nothing, and a later `log` opens them again."""
+    def close(self, exit_code: int = 0) -> None:
+        """Finish all files; calling it again does nothing, and a later `log` opens them again.
+
+        Listeners that show how a program ended are told `exit_code`: 0 is well, anything else a failure.
+        """
         for name, sink in (self._sinks or {}).items():
             try:
-                sink.close()
+                sink.close(exit_code)
             except Exception as error:  # whatever a foreign library raises, the run is over and must end well
                 log.warning("%s did not close: %s", name, error)
         self._sinks = None
@@ -96,8 +188,19 @@ class Logger:
     def __enter__(self) -> Logger:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _first_values(self, step: int, record: dict[str, int | float]) -> dict[str, int | float]:
+        """Without what was said about this step before. Steps grow, so that the last one of each name is enough."""
+        again = [name for name in record if self._last_step.get(name) == step]
+        for name in again:
+            if name not in self.repeated:
+                log.warning(
+                    "%s was logged twice at step %d; the first value is kept, later ones are counted", name, step
+                )
+            self.repeated[name] += 1
+        if again:
+            record = {name: value for name, value in record.items() if name not in again}
+        self._last_step.update(dict.fromkeys(record, step))
+        return record
 
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self._file is not None
@@ -110,13 +213,13 @@ class Logger:
                 )
             self.lost += 1
 
-    def _tell(self, step: int, record: Mapping[str, int | float]) -> None:
+    def _listeners(self, step: int) -> dict[str, Sink]:
+        """TensorBoard and W&B, opened when there is something to say for the first time."""
         if self._sinks is None:
             self._sinks = {}
             for name, options in list(self._wanted.items()):
                 self._guard(name, lambda name=name, options=options: self._open_sink(name, options, step))
-        for name, sink in list(self._sinks.items()):
-            self._guard(name, lambda sink=sink: sink.write(step, record))
+        return self._sinks
 
     def _open_sink(self, name: str, options: Mapping[str, Any], step: int) -> None:
         assert self.folder is not None
@@ -135,104 +238,20 @@ class Logger:
                 self._sinks.pop(name, None)
 
 
-class JsonLines:
-    """An append-only file of JSON objects in which every line is whole."""
+class _Prefixed(Recorder):
+    """A recorder that puts `prefix` before every name."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor: int | None = None
-        self._end = 0
+    def __init__(self, inner: Recorder, prefix: str) -> None:
+        self.inner, self.prefix = inner, prefix
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        line = (json.dumps(finite(record), allow_nan=False) + "\n").encode()
-        descriptor = self._open()
-        try:
-            written = os.write(descriptor, line)
-            if written != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            os.ftruncate(descriptor, self._end)  # the next line must not stand behind half of this one
-            raise
-        self._end += written
+    def log(self, step: int, metrics: Mapping[str, Any], times: Mapping[str, Any] | None = None) -> None:
+        self.inner.log(step, self._named(metrics), self._named(times or {}))
 
-    def sync(self) -> int:
-        try:
-            os.fsync(self._open())
-        except OSError as error:
-            log.warning("cannot sync %s: %s", self.path, error.strerror)
-        return self._end
+    def show(self, kind: Kind, name: str, value: Any, step: int, fps: float = 0.0) -> None:
+        self.inner.show(kind, self.prefix + name, value, step, fps)
 
-    def truncate(self, position: int) -> None:
-        try:
-            descriptor = self._open()
-            if position > self._end:
-                log.warning("%s is shorter than the checkpoint says; some of its lines are lost", self.path)
-            elif position < self._end:
-                os.ftruncate(descriptor, position)
-                self._end = self._whole_lines(descriptor)
-        except OSError as error:
-            log.warning("cannot shorten %s: %s", self.path, writing_advice(error))
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _open(self) -> int:
-        if self._descriptor is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._end = self._whole_lines(descriptor)
-            self._descriptor = descriptor
-        return self._descriptor
-
-    @staticmethod
-    def _whole_lines(descriptor: int) -> int:
-        """Cut a torn last line off; returns the size of what is left."""
-        end = size = os.fstat(descriptor).st_size
-        while end > 0:
-            start = max(end - 65536, 0)
-            newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end != size:
-            os.ftruncate(descriptor, end)
-        return end
-
-
-class TensorBoardSink:
-    """Scalars for `tensorboard --logdir`; of an earlier part of the run, what lies behind `first_step` is hidden."""
-
-    def __init__(self, folder: Path, first_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
-
-    def write(self, step: int, metrics: Mapping[str, int | float]) -> None:
-        for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self.writer.close()
-
-
-class WandbSink:
-    """Weights & Biases, one commit per line of metrics, the environment step as its step."""
-
-    def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
-        import wandb
-
-        config = read_config(folder / "config.yaml") if (folder / "config.yaml").is_file() else {}
-        settings = {"mode": "offline", "project": "gaitway", "name": folder.name, "dir": str(folder), "config": config}
-        self.run = wandb.init(**{**settings, **options})
-
-    def write(self, step: int, metrics: Mapping[str, int | float]) -> None:
-        self.run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self.run.finish()
+    def _named(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {self.prefix + name: value for name, value in values.items()}
 
 
 def number(name: str, value: Any) -> int | float:
@@ -244,6 +263,12 @@ def number(name: str, value: Any) -> int | float:
     if isinstance(value, float | np.floating):
         return float(value)
     raise TypeError(f"the metric {name!r} is {value!r}; metrics are single numbers")
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name!r} is a {type(value).__name__}; pass a text")
+    return value
 
 
 def setup_log(path: str | Path | None, level: str = "info") -> logging.Logger:
