@@ -105,3 +105,17 @@ def test_reset_rows_are_marked():
     assert inside.any()
     assert not ws["env/valid"][rows[inside] + 1, columns[inside]].any()
     assert episode_ends(ws)[rows[inside] + 1, columns[inside]].all()
+
+
+def test_a_seed_begins_new_episodes_that_depend_on_it_alone():
+    def first_row(seed, played):
+        _, _, loop = cast("toy/oscillator")
+        if played:
+            loop(Workspace(), 0, n_steps=5)
+        loop.seed(seed)
+        ws = Workspace()
+        loop(ws, 0, n_steps=2)
+        return torch.cat([ws[name][0] for name in ws if name.startswith("env/obs/")], -1)
+
+    assert torch.equal(first_row(7, played=True), first_row(7, played=False))
+    assert not torch.equal(first_row(7, played=False), first_row(8, played=False))

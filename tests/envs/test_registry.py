@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 
 import gymnasium
 import pytest
@@ -173,3 +175,22 @@ def test_choices_that_do_not_exist_are_refused():
     env = make_env("toy/cartpole", num_envs=2)
     with pytest.raises(ValueError, match=r"the action of instance 1 is 7 in .*; use 0..1"):
         env.step(torch.tensor([0, 7]))
+
+
+@pytest.mark.parametrize("id", ["toy/cartpole", "Hopper-v5", "gymnasium:CartPole-v1"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "sent"])
+def test_a_copy_of_an_environment_goes_on_by_itself(id, copied):
+    env = make_env(id, num_envs=3, seed=4, wrappers=[{"name": "history", "length": 2}] if id == "Hopper-v5" else [])
+    shape = (3, *env.spec.action.shape)
+    action = torch.zeros(shape, dtype=env.spec.action.dtype)
+    for _ in range(4):
+        env.step(action)
+    twin = copied(env)
+    rows = [[each.step(action) for _ in range(3)] for each in (env, twin)]
+    for ours, theirs in zip(*rows, strict=True):
+        for name, value in ours.obs.items():
+            assert torch.equal(value, theirs.obs[name])
+        assert torch.equal(ours.reward, theirs.reward)
+        assert bool((ours.reward != 0).any())
+    env.step(action)
+    assert not torch.equal(env.elapsed, twin.elapsed)  # apart from each other

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.agent import Agent
+from gaitway.core.seeding import check_seed
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation, VecEnv
 
@@ -37,6 +38,8 @@ class EnvAgent:
         self.final_obs = final_obs
         self.metrics = tuple(env.spec.metrics if metrics is None else metrics)
         self.current: Observation | None = None
+        self.next_seed: int | None = None
+        """With which seed the next reset restarts the random streams; None goes on with the present ones."""
         self.simulation_seconds = 0.0
         self.meanwhile: Callable[[], None] | None = None
         """Called between an action and its simulation: work started here on a GPU goes on while the CPU simulates."""
@@ -66,6 +69,12 @@ class Observe(_EnvPart):
         self.writes = tuple(f"env/obs/{group}" for group in world.groups)
         self.reads: tuple[str, ...] = ()
 
+    def seed(self, seed: int) -> Self:
+        """The next row begins new episodes, which depend on this seed alone."""
+        self._world[0].next_seed = check_seed(seed)
+        self._world[0].current = None
+        return self
+
     def step(self, ws: Workspace, t: int, *, reset: bool = False) -> None:
         self.bound(ws, {"reset": reset})(t)
 
@@ -75,7 +84,8 @@ class Observe(_EnvPart):
 
         def step(t: int) -> None:
             if reset or world.current is None:
-                world.current = world.env.reset()
+                world.current = world.env.reset(world.next_seed)
+                world.next_seed = None
             for group, put in copiers:
                 put(t, world.current[group])
 

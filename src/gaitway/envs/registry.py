@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,6 +73,7 @@ def make_env(
     env = _make(id, common, options)
     for wrapper in wrappers:
         env = make_wrapper(env, wrapper)
+    env.recipe = partial(make_env, id, num_envs, seed, num_threads, device, dtype, purpose, tuple(wrappers), **options)
     return env
 
 

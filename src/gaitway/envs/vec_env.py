@@ -8,7 +8,7 @@ environment keeps the rules written here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -178,6 +178,9 @@ class VecEnv:
     spec: EnvSpec
     num_envs: int
     device: torch.device
+    recipe: Callable[[], VecEnv] | None = None
+    """Makes such an environment anew; set by `make_env`. Copies, also those sent to other processes, are made by it and
+    given the state of this one, because simulators cannot be cloned."""
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
         """Start new episodes everywhere. An integer or a list of `num_envs` integers restarts the random streams;
@@ -231,6 +234,18 @@ class VecEnv:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.recipe is None:
+            return super().__reduce_ex__(protocol)
+        return _remade, (self.recipe, self.state_dict() if self.spec.exact_state else None)
+
+
+def _remade(recipe: Callable[[], VecEnv], state: Mapping[str, Any] | None) -> VecEnv:
+    env = recipe()
+    if state is not None:
+        env.load_state_dict(state)
+    return env
 
 
 def check_action(action: Tensor, spec: EnvSpec, num_envs: int) -> Tensor:
