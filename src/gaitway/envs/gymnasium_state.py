@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import mujoco
 import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec
@@ -28,7 +27,6 @@ STATELESS_TYPES = (
     gymnasium.Space,
     gymnasium.Env,
     EnvSpec,
-    mujoco.MjModel,
     logging.Logger,
     type,
     types.ModuleType,
@@ -56,7 +54,7 @@ def snapshot(env: gymnasium.Env) -> tuple[list[dict[str, Any]], list[str]]:
             if name in STATELESS_NAMES or _is_stateless(value):
                 continue
             try:
-                stored[name] = _encode_data(layer, value) if isinstance(value, mujoco.MjData) else encode(value)
+                stored[name] = _encode_physics(layer, value) if _is_mujoco(value, "MjData") else encode(value)
             except UnknownStateError:
                 unknown.append(f"{type(layer).__name__}.{name}")
         layers.append(stored)
@@ -71,8 +69,10 @@ def restore(env: gymnasium.Env, layers: list[dict[str, Any]]) -> None:
     for layer, stored in zip(own, layers, strict=True):
         for name, value in stored.items():
             present = vars(layer).get(name)
-            if isinstance(present, mujoco.MjData):
-                _decode_data(layer, present, value)
+            if _is_mujoco(present, "MjData"):
+                from gaitway.envs.mujoco_state import decode_data
+
+                decode_data(layer, present, value)
             elif isinstance(present, np.random.Generator) and isinstance(value, Mapping) and "generator" in value:
                 _set_generator(present, value)  # in place: other objects may hold the same generator
             else:
@@ -143,8 +143,10 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
 
 def _is_stateless(value: Any) -> bool:
     module = type(value).__module__
-    return isinstance(value, STATELESS_TYPES) or any(
-        module == name or module.startswith(f"{name}.") for name in STATELESS_MODULES
+    return (
+        isinstance(value, STATELESS_TYPES)
+        or _is_mujoco(value, "MjModel")
+        or any(module == name or module.startswith(f"{name}.") for name in STATELESS_MODULES)
     )
 
 
@@ -179,53 +181,15 @@ def _set_generator(generator: np.random.Generator, stored: Mapping[str, Any]) ->
     generator.bit_generator.state = state
 
 
-def _encode_data(owner: Any, data: mujoco.MjData) -> dict[str, Any]:
-    """The integration state, and the derived arrays, which after a step are those of the last substep.
-
-    Rewards of several gymnasium tasks read derived positions before they step; computed afresh they would belong to the
-    present position and the first reward after a resume would differ.
-    """
-    model = _model_of(owner)
-    kind = mujoco.mjtState.mjSTATE_INTEGRATION
-    state = np.empty(mujoco.mj_stateSize(model, kind))
-    mujoco.mj_getState(model, data, state, kind)
-    return {
-        "integration": torch.from_numpy(state),
-        "derived": {name: torch.from_numpy(array.copy()) for name, array in _derived(data).items()},
-    }
+def _is_mujoco(value: Any, name: str) -> bool:
+    """Whether `value` is MuJoCo's class `name`, which is not imported to find out."""
+    return type(value).__name__ == name and type(value).__module__.startswith("mujoco")
 
 
-def _decode_data(owner: Any, data: mujoco.MjData, stored: Mapping[str, Any]) -> None:
-    model = _model_of(owner)
-    kind = mujoco.mjtState.mjSTATE_INTEGRATION
-    state = stored["integration"].cpu().numpy()
-    if len(state) != mujoco.mj_stateSize(model, kind):
-        raise ValueError(
-            f"the stored physics state has {len(state)} numbers, this model {mujoco.mj_stateSize(model, kind)}; "
-            "resume with the same environment, options and MuJoCo version"
-        )
-    mujoco.mj_setState(model, data, state, kind)
-    for name, array in _derived(data).items():
-        if name in stored["derived"] and tuple(stored["derived"][name].shape) == array.shape:
-            array[...] = stored["derived"][name].cpu().numpy()
+def _encode_physics(owner: Any, data: Any) -> dict[str, Any]:
+    from gaitway.envs.mujoco_state import encode_data
 
-
-def _derived(data: mujoco.MjData) -> dict[str, np.ndarray]:
-    """Float arrays whose size depends on the model alone, i.e. not those of the constraints of the moment."""
-    arrays = {name: getattr(data, name) for name in _data_fields()}
-    return {name: array for name, array in arrays.items() if array.dtype == np.float64 and array.size}
-
-
-def _model_of(owner: Any) -> mujoco.MjModel:
-    for value in vars(owner).values():
-        if isinstance(value, mujoco.MjModel):
-            return value
-    raise UnknownStateError("MjData without its MjModel")
-
-
-@functools.cache
-def _data_fields() -> tuple[str, ...]:
-    data = mujoco.MjData(mujoco.MjModel.from_xml_string("<mujoco/>"))
-    constraints = ("efc_", "iefc_", "efm_", "iacc", "ifrc", "island", "map_")
-    names = (name for name in dir(data) if not name.startswith(("_", *constraints)))
-    return tuple(name for name in names if isinstance(getattr(data, name), np.ndarray))
+    try:
+        return encode_data(owner, data)
+    except TypeError as error:
+        raise UnknownStateError(str(error)) from error
