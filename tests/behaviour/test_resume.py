@@ -6,9 +6,18 @@ from dataclasses import replace
 import pytest
 
 from gaitway.agents.actor_critic import ActorCriticConfig, MemoryConfig
+from gaitway.agents.deterministic_actor_critic import DeterministicActorCriticConfig, SingleCriticConfig
 from gaitway.agents.soft_actor_critic import SoftActorCriticConfig
+from gaitway.agents.value_policy import ValuePolicyConfig
+from gaitway.algorithms.a2c import A2CConfig
+from gaitway.algorithms.ddpg import DDPGConfig
+from gaitway.algorithms.dqn import DQNConfig
+from gaitway.algorithms.evolution import CEMConfig, ESConfig, EvolvedActorConfig
 from gaitway.algorithms.ppo import PPOConfig
+from gaitway.algorithms.reinforce import ReinforceConfig
+from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.sac import SACConfig
+from gaitway.algorithms.td3 import TD3Config
 from gaitway.cli.build import EnvConfig, TrainConfig, build_runner
 from gaitway.cli.config_file import write_config
 from gaitway.core.config import to_config
@@ -21,6 +30,11 @@ STEPS = 8 * 16  # environment steps of one iteration
 
 SMALL = SoftActorCriticConfig(actor_hidden=(16,), critic_hidden=(16,))
 NORMALISED = replace(SMALL, normalise_observations=True, layer_norm=True)
+VALUES = ValuePolicyConfig(hidden=(16,), normalise_observations=True)
+ACTOR = {"actor_hidden": (16,), "critic_hidden": (16,)}
+EVOLVED = EvolvedActorConfig(actor_hidden=(4,), critic_hidden=(4,))
+PRIORITISED = DQNConfig(prioritised=True, n_step=3, target_interval=7)
+SHORT_EPISODES = EnvConfig("toy/cartpole", 8, options={"max_episode_steps": 16})
 
 CASES = {
     "native": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1)),
@@ -35,14 +49,32 @@ CASES = {
     "sac": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1), algorithm=SACConfig(), agent=SMALL),
     "sac, n-step": TrainConfig(env=EnvConfig("walker/run", 8, 2), algorithm=SACConfig(n_step=3), agent=NORMALISED),
     "sac, discrete": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 8), algorithm=SACConfig(), agent=SMALL),
+    "a2c": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1), algorithm=A2CConfig()),
+    "reinforce": TrainConfig(env=SHORT_EPISODES, algorithm=ReinforceConfig()),
+    "dqn": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 8), algorithm=DQNConfig(target_interval=7), agent=VALUES),
+    "dqn, prioritised": TrainConfig(
+        env=EnvConfig("toy/cartpole", 8), algorithm=PRIORITISED, agent=replace(VALUES, dueling=True)
+    ),
+    "ddpg": TrainConfig(env=EnvConfig("toy/pendulum", 8), algorithm=DDPGConfig(), agent=SingleCriticConfig(**ACTOR)),
+    "td3": TrainConfig(
+        env=EnvConfig("Hopper-v5", 8, 1),
+        algorithm=TD3Config(policy_delay=3),
+        agent=DeterministicActorCriticConfig(**ACTOR, normalise_observations=True),
+    ),
+    "cem": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 1), algorithm=CEMConfig(), agent=EVOLVED),
+    "es": TrainConfig(env=EnvConfig("toy/cartpole", 1), algorithm=ESConfig(), agent=EVOLVED),
 }
 
 
 def shorten(config):
-    short = {"rollout_steps": 16, "minibatches": 4, "epochs": 2}
-    if isinstance(config.algorithm, SACConfig):  # the replay wraps around in the third iteration
+    short = {"rollout_steps": 16}
+    if isinstance(config.algorithm, PPOConfig):
+        short |= {"minibatches": 4, "epochs": 2}
+    if isinstance(config.algorithm, ReplayConfig):  # the replay wraps around in the third iteration
         short = {"iteration_steps": STEPS, "learning_starts": 100, "replay_size": 320, "batch_size": 16}
         short["update_ratio"] = 0.3
+    if isinstance(config.algorithm, CEMConfig | ESConfig):
+        short = {"population": 4, "episodes": 2, "max_episode_steps": 16}
     return replace(
         config,
         total_steps=10 * STEPS,
@@ -73,22 +105,24 @@ def test_resume_is_exact(name, tmp_path):
 
     first = start(config, tmp_path / "parts")
     first.learn(5 * STEPS)
+    middle = first.env_steps
+    assert 5 * STEPS <= middle < 6 * STEPS  # a generation of evolution may reach beyond
     # something written after the checkpoint, as by a run that is killed later
-    first.upkeep.logger.log(first.env_steps + 1, {"after": 1.0})
+    first.upkeep.logger.log(middle + 1, {"after": 1.0})
     first.close()
     folder = RunFolder.open(tmp_path / "parts")
     second = build_runner(config, folder, logger=Logger(folder.path))
-    assert second.resume() == 5 * STEPS
+    assert second.resume() == middle
     second.learn()
     second.close()
 
     assert second.parameters_sha256() == whole.parameters_sha256()
-    expected = [line for line in metrics(tmp_path / "whole") if not is_final_of(line, 5 * STEPS)]
-    found = [line for line in metrics(tmp_path / "parts") if not is_final_of(line, 5 * STEPS)]
+    expected = [line for line in metrics(tmp_path / "whole") if not is_final_of(line, middle)]
+    found = [line for line in metrics(tmp_path / "parts") if not is_final_of(line, middle)]
     assert found == expected
 
 
-@pytest.mark.parametrize("name", ["native", "gymnasium", "gru", "sac"])
+@pytest.mark.parametrize("name", ["native", "gymnasium", "gru", "sac", "dqn, prioritised", "td3", "es"])
 def test_resume_from_the_very_first_checkpoint_is_exact(name, tmp_path):
     config = replace(shorten(CASES[name]), total_steps=3 * STEPS, stagger_timeouts=name == "native")
     whole = start(config, tmp_path / "whole")

@@ -1,6 +1,7 @@
 """Same seed, same run: two processes with different simulator thread counts write the same metrics."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -31,3 +32,61 @@ def test_thread_counts_do_not_change_a_run(env_id, options, counts, tmp_path):
     assert len(first) > 5
     for threads in counts[1:]:
         assert metrics(tmp_path / str(threads)) == first
+
+
+REPLAY = ["algorithm.learning_starts=300", "algorithm.iteration_steps=200", "algorithm.update_ratio=0.2",
+          "algorithm.replay_size=1000", "algorithm.batch_size=32"]  # fmt: skip
+CARTPOLE, HOPPER = ["env.id=gymnasium:CartPole-v1"], ["env.id=Hopper-v5"]
+EVOLUTION = ["env.num_envs=1", "algorithm.population=6", "algorithm.episodes=3", "algorithm.max_episode_steps=40"]
+CLASSICS = {
+    "reinforce": [
+        "env.id=toy/cartpole",
+        "env.options.max_episode_steps=40",
+        "algorithm=reinforce",
+        "algorithm.rollout_steps=40",
+    ],
+    "a2c": [*HOPPER, "algorithm=a2c"],
+    "dqn": [*CARTPOLE, "algorithm=dqn", *REPLAY],
+    "dqn, prioritised": [*CARTPOLE, "algorithm=dqn", *REPLAY, "algorithm.prioritised=true", "algorithm.n_step=3"],
+    "ddpg": [*HOPPER, "algorithm=ddpg", *REPLAY],
+    "td3": [*HOPPER, "algorithm=td3", *REPLAY],
+    "cem": [*HOPPER, "algorithm=cem", *EVOLUTION],
+    "es": [*HOPPER, "algorithm=es", *EVOLUTION],
+}
+SCRIPT = """
+import json, sys
+from gaitway.cli.build import TrainConfig, build_runner, choices, effective, parse
+from gaitway.cli.compose import compose
+from gaitway.core.config import to_config
+from gaitway.runners.run_folder import RunFolder
+
+for path, options in json.load(sys.stdin).items():
+    config = effective(parse(compose(options, to_config(TrainConfig()), parse, **choices()).config))
+    runner = build_runner(config, RunFolder.create(path))
+    runner.learn()
+    runner.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def classics(tmp_path_factory):
+    """The runs of all classics, one process after the other for each number of threads."""
+    folder = tmp_path_factory.mktemp("classics")
+    for threads in (1, 3):
+        common = ["env.num_envs=8", f"env.num_threads={threads}", "total_steps=1200", "seed=5"]
+        common += ["evaluation.interval=500", "evaluation.episodes=3", "evaluation.max_steps=50"]
+        runs = {str(folder / name / str(threads)): [*common, *options] for name, options in CLASSICS.items()}
+        environment = os.environ | {"PYTHONHASHSEED": str(threads)}
+        found = subprocess.run(
+            [sys.executable, "-c", SCRIPT], input=json.dumps(runs), text=True, capture_output=True, env=environment
+        )
+        assert found.returncode == 0, found.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", CLASSICS)
+def test_processes_and_thread_counts_do_not_change_a_run(name, classics):
+    first = metrics(classics / name / "1")
+    assert sum("train/return" in line for line in first) > 1
+    assert any("eval/return" in line for line in first)
+    assert metrics(classics / name / "3") == first

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gaitway.agents.action_range import ActionRange, check_finite_limits
 from gaitway.agents.observations import GroupNormalisers, Observations, actor_and_critic_groups, input_size
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
@@ -63,8 +64,6 @@ class SoftActorCritic(SeedableAgent):
     """Actor, critics and target critics over named observation groups."""
 
     is_recurrent = False
-    _centre: Tensor
-    _half_range: Tensor
 
     def __init__(
         self, spec: EnvSpec, config: SoftActorCriticConfig | None = None, generator: torch.Generator | None = None
@@ -100,11 +99,7 @@ class SoftActorCritic(SeedableAgent):
             generator=generator,
         )
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
-        if not self.is_discrete:
-            low, high = torch.tensor(spec.action.low), torch.tensor(spec.action.high)
-            self.register_buffer("_centre", (high + low) / 2, persistent=False)
-            self.register_buffer("_half_range", (high - low) / 2, persistent=False)
-            self._is_unit = bool((low == -1).all() and (high == 1).all())
+        self.range = ActionRange(spec.action)
         self.reads = tuple(f"env/obs/{name}" for name in self.all_groups)
         self.writes = (self.out("action"),)
 
@@ -146,14 +141,8 @@ class SoftActorCritic(SeedableAgent):
 
     def uniform_action(self, obs: Observation, generator: torch.Generator | None = None) -> Tensor:
         """An action per row of `obs`, each possible one as likely as any other."""
-        first, action = obs[self.groups["actor"][0]], self.spec.action
-        generator = generator or self.generator(first.device)
-        if self.is_discrete:
-            start = action.start[0] if action.start else 0
-            stop = start + action.choices[0]
-            return torch.randint(start, stop, (len(first),), generator=generator, device=first.device)
-        unit = torch.empty(len(first), *action.shape, device=first.device).uniform_(-1.0, 1.0, generator=generator)
-        return torch.addcmul(self._centre, self._half_range, unit)
+        first = obs[self.groups["actor"][0]]
+        return self.range.uniform(len(first), first.device, generator or self.generator(first.device))
 
     # Learning
 
@@ -176,7 +165,7 @@ class SoftActorCritic(SeedableAgent):
 
     def unit_action(self, action: Tensor) -> Tensor:
         """Continuous: the environment's action [..., A] in units of half the range."""
-        return action if self._is_unit else (action - self._centre) / self._half_range
+        return self.range.unit(action)
 
     def values(self, critics: Ensemble, inputs: Tensor, action: Tensor | None = None) -> Tensor:
         """What `critics` (the online ones, their target, a twin) say, float32: continuous [N, B] of the unit `action`
@@ -199,11 +188,7 @@ def _make_head(spec: EnvSpec, log_std_range: tuple[float, float]) -> Head:
             f"{spec.id} takes {len(action.names)} choices at once; soft actor-critic needs continuous actions or one "
             "choice. Use algorithm=ppo"
         )
-    if not all(math.isfinite(limit) for limit in (*action.low, *action.high)):
-        raise ValueError(
-            f"{spec.id} has actions without limits; soft actor-critic needs finite ones. Wrap the environment with "
-            "limits or use algorithm=ppo"
-        )
+    check_finite_limits(spec, "soft actor-critic")
     low, high = (math.exp(bound) for bound in log_std_range)
     init_std = min(max(1.0, low), high)  # heads insist on one within the range; here the last layer decides
     return make_distribution(

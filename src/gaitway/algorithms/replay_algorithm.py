@@ -20,9 +20,12 @@ from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Variable, Workspace
+from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import StepReplay
 from gaitway.envs.vec_env import EnvSpec
+
+AnyReplay = StepReplay | PrioritisedReplay
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class ReplayAlgorithm:
         self._single = [
             self.execution.program(partial(self._learn_one, phase), f"an update of {name}") for phase in range(cycle)
         ]
-        self.replay: StepReplay | None = None
+        self.replay: AnyReplay | None = None
         self._replay_version = 0
         self._batch: TransitionBatch | None = None
         self._has_news = False
@@ -148,18 +151,15 @@ class ReplayAlgorithm:
 
     # Called by the runner
 
-    def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
+    def make_replay(self, device: torch.device | str | None = None) -> AnyReplay:
         """An empty replay for what the policy reads and does."""
-        device = torch.device(device or self.device)
-        generator = stream(self.seed, "replay", device)
-        size, gamma = self.config.replay_size, self.config.gamma
-        return StepReplay(size, **self.replay_arguments(), gamma=gamma, device=device, generator=generator)
+        return StepReplay(**self.replay_options(device))
 
     def replay_bytes(self, size: int) -> int:
         """What a replay of `size` transitions takes."""
         return StepReplay.bytes_needed(size, **self.replay_arguments())
 
-    def update(self, replay: StepReplay, updates: int, now: Now) -> None:
+    def update(self, replay: AnyReplay, updates: int, now: Now) -> None:
         """Make `updates` updates; statistics add up until `metrics` is called.
 
         Indices and noise are drawn update by update, so that how updates are grouped does not change what is learnt.
@@ -227,6 +227,12 @@ class ReplayAlgorithm:
             weight_decay=config.weight_decay,
         )
 
+    def replay_options(self, device: torch.device | str | None = None) -> dict[str, Any]:
+        """All arguments of the replay."""
+        device = torch.device(device or self.device)
+        sizes = {"capacity": self.config.replay_size, "gamma": self.config.gamma}
+        return self.replay_arguments() | sizes | {"device": device, "generator": stream(self.seed, "replay", device)}
+
     def replay_arguments(self) -> dict[str, Any]:
         """What shapes and sizes the replay, besides its capacity."""
         spec = self.policy.spec
@@ -241,11 +247,11 @@ class ReplayAlgorithm:
 
     def transitions(self, index: Tensor) -> Batch:
         """The drawn transitions as networks read them: `actor`, `critic`, `next/actor`, `next/critic` [n, D], `action`,
-        and `reward` and `discount` [n], which is 0 after a termination."""
+        `reward` and `discount` [n], which is 0 after a termination, and `weight` [n] where the replay gives one."""
         assert self.replay is not None
         policy = self.policy
         drawn = self.replay.gather(index, self._batch if len(index) == self.config.batch_size else None)
-        batch = {name: drawn[name] for name in ("action", "reward", "discount")}
+        batch: Batch = {name: drawn[name] for name in ("action", "reward", "discount", "weight") if name in drawn}
         for source, prefix in (("obs", ""), ("next_obs", "next/")):
             obs = {name: drawn[f"{source}/{name}"] for name in policy.all_groups}
             batch[f"{prefix}actor"] = batch[f"{prefix}critic"] = policy.inputs(obs, "actor")
@@ -260,7 +266,7 @@ class ReplayAlgorithm:
 
     # Private
 
-    def _attach(self, replay: StepReplay) -> None:
+    def _attach(self, replay: AnyReplay) -> None:
         """Learn from `replay` from now on; recordings that read from other memory are dropped."""
         if replay is self.replay and replay.version == self._replay_version:
             return
@@ -278,9 +284,12 @@ class ReplayAlgorithm:
 
     def _draw(self, updates: int) -> None:
         """Indices and noise of the next `updates` updates, into memory that recordings read."""
-        assert self.replay is not None
+        replay = self.replay
+        assert replay is not None
+        # priorities change with every update, so those draws are completed within it
+        draw = replay.tickets if isinstance(replay, PrioritisedReplay) else replay.draw
         for index, noise in zip(self._index[:updates], self._noise, strict=False):
-            self.replay.draw((self.config.batch_size,), out=index)
+            draw((self.config.batch_size,), out=index)
             if self.noise_shape:
                 noise.normal_(generator=self.generator)
 

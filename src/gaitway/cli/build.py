@@ -5,30 +5,48 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
+from gaitway.agents.deterministic_actor_critic import (
+    DeterministicActorCritic,
+    DeterministicActorCriticConfig,
+    SingleCriticConfig,
+)
+from gaitway.agents.particles import Particles, ParticlesConfig
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
+from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
+from gaitway.algorithms.a2c import A2C, A2CConfig
+from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
+from gaitway.algorithms.ddpg import DDPG, DDPGConfig
+from gaitway.algorithms.dqn import DQN, DQNConfig
+from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig, EvolvedActorConfig
 from gaitway.algorithms.ppo import PPO, PPOConfig
+from gaitway.algorithms.reinforce import Reinforce, ReinforceConfig
 from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.sac import SAC, SACConfig
+from gaitway.algorithms.svpg import SVPG, SVPGConfig
+from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from gaitway.core.config import ConfigError, choose, from_config, to_config
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
+from gaitway.data.dataset import DataConfig, Dataset
 from gaitway.envs.mujoco_batch import choose_num_threads
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.runners.evolution import EvolutionRunner
 from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
+from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-
-Runner = OnPolicyRunner | OffPolicyRunner
 
 
 class Recipe(NamedTuple):
@@ -39,16 +57,47 @@ class Recipe(NamedTuple):
     agent: type
     policy: Callable[..., Any]
     algorithm: Callable[..., Any]
-    runner: type[OnPolicyRunner] | type[OffPolicyRunner]
+    runner: Callable[..., Runner]
 
 
 RECIPES: dict[str, Recipe] = {
     "ppo": Recipe(PPOConfig, ActorCriticConfig, ActorCritic, PPO, OnPolicyRunner),
+    "a2c": Recipe(A2CConfig, ActorCriticConfig, ActorCritic, A2C, OnPolicyRunner),
+    "reinforce": Recipe(ReinforceConfig, ActorCriticConfig, ActorCritic, Reinforce, OnPolicyRunner),
+    "svpg": Recipe(SVPGConfig, ParticlesConfig, Particles, SVPG, OnPolicyRunner),
     "sac": Recipe(SACConfig, SoftActorCriticConfig, SoftActorCritic, SAC, OffPolicyRunner),
+    "dqn": Recipe(DQNConfig, ValuePolicyConfig, ValuePolicy, DQN, OffPolicyRunner),
+    "ddpg": Recipe(DDPGConfig, SingleCriticConfig, DeterministicActorCritic, DDPG, OffPolicyRunner),
+    "cem": Recipe(CEMConfig, EvolvedActorConfig, ActorCritic, CEM, EvolutionRunner),
+    "es": Recipe(ESConfig, EvolvedActorConfig, ActorCritic, ES, EvolutionRunner),
+    "td3": Recipe(TD3Config, DeterministicActorCriticConfig, DeterministicActorCritic, TD3, OffPolicyRunner),
+    "td3_bc": Recipe(TD3BCConfig, DeterministicActorCriticConfig, DeterministicActorCritic, TD3BC, OfflineRunner),
+    "bc": Recipe(CloningConfig, ActorCriticConfig, ActorCritic, BehaviourCloning, OfflineRunner),
 }
 """Algorithms by name."""
-AlgorithmConfig = PPOConfig | SACConfig
-AgentConfig = ActorCriticConfig | SoftActorCriticConfig
+AlgorithmConfig = (
+    PPOConfig
+    | A2CConfig
+    | ReinforceConfig
+    | SVPGConfig
+    | SACConfig
+    | DQNConfig
+    | DDPGConfig
+    | TD3Config
+    | CEMConfig
+    | ESConfig
+    | CloningConfig
+    | TD3BCConfig
+)
+AgentConfig = (
+    ActorCriticConfig
+    | ParticlesConfig
+    | EvolvedActorConfig
+    | SoftActorCriticConfig
+    | ValuePolicyConfig
+    | DeterministicActorCriticConfig
+    | SingleCriticConfig
+)
 LARGE_UPDATE = 256 * 256
 """Rows times width from which a second torch thread is worth its waiting."""
 
@@ -74,7 +123,10 @@ class LoggingConfig:
 
     tensorboard: bool = False
     wandb: dict[str, Any] | None = None
-    """Keyword arguments of wandb.init, e.g. {project: gait, mode: offline}; null for none."""
+    """Keyword arguments of wandb.init, e.g. {project: gait, group: walkers, mode: offline}, and interval_s, the least
+    seconds between deliveries; null for none."""
+    compress: bool = False
+    """Pack metrics.jsonl when the run ends; a resumed run unpacks it."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +147,7 @@ class TrainConfig(RunnerConfig):
     env: EnvConfig = field(default_factory=EnvConfig)
     algorithm: AlgorithmConfig = field(default_factory=PPOConfig)
     agent: AgentConfig = field(default_factory=ActorCriticConfig)
+    data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,6 +236,28 @@ def build_algorithm(config: TrainConfig, env: VecEnv) -> Any:
     return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
 
 
+def build_data(config: TrainConfig, policy: Any) -> Dataset | None:
+    """The dataset of the config, checked against what the policy reads and does; None where there is none."""
+    data, name, runner = config.data, config.algorithm.name, RECIPES[config.algorithm.name].runner
+    if data.path is None:
+        if runner is OfflineRunner:
+            raise ConfigError(
+                f"{name} learns from a dataset; name one by data.path=DIR, `gaitway collect` records them"
+            )
+        if data != DataConfig():
+            raise ConfigError("data says what is done with a dataset; name it by data.path=DIR")
+        return None
+    if runner not in (OfflineRunner, OffPolicyRunner):
+        raise ConfigError(f"{name} learns from what it plays alone; leave data.path out, or use sac, td3 or bc")
+    if runner is OfflineRunner and (data.prefill or data.share):
+        raise ConfigError(f"{name} learns from the dataset alone; data.prefill and data.share are for sac, td3 and dqn")
+    if runner is OffPolicyRunner and not (data.prefill or data.share):
+        raise ConfigError("data.path is set, but nothing uses it; set data.prefill=true or data.share=0.5")
+    found = Dataset.open(data.path, data.sha256)
+    found.check_fits(policy.spec, policy.all_groups)
+    return found
+
+
 def build_runner(
     config: TrainConfig,
     folder: RunFolder | None,
@@ -198,11 +273,13 @@ def build_runner(
     algorithm = build_algorithm(config, env)
     runner_config = RunnerConfig(**{f.name: getattr(config, f.name) for f in fields(RunnerConfig)})
 
-    def make(purpose: str, num_envs: int) -> VecEnv:
-        return build_env(config, purpose, num_envs)
-
+    make = partial(build_env, config)  # not a closure: other processes may be asked to call it
     parts: dict[str, Any] = {"folder": folder, "make_env": make, "logger": logger, "progress": progress}
-    return RECIPES[config.algorithm.name].runner(env, algorithm, runner_config, **parts)
+    recipe, data = RECIPES[config.algorithm.name], build_data(config, algorithm.policy)
+    if data is not None:
+        parts["data"] = data
+        parts |= {} if recipe.runner is OfflineRunner else {"prefill": config.data.prefill, "share": config.data.share}
+    return recipe.runner(env, algorithm, runner_config, **parts)
 
 
 def default_run_dir(config: TrainConfig, experiment: str | None) -> str:

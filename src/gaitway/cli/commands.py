@@ -14,12 +14,14 @@ from typing import Any
 import yaml
 from gymnasium.error import Error as GymnasiumError
 
-from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
+from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
 from gaitway.cli.build import (
+    RECIPES,
     Runner,
     TrainConfig,
     build_algorithm,
+    build_data,
     build_env,
     build_runner,
     check_evaluation,
@@ -28,24 +30,44 @@ from gaitway.cli.build import (
     effective,
     parse,
 )
+from gaitway.cli.collect import collect
+from gaitway.cli.compare import compare
 from gaitway.cli.compose import compose, read_config, write_config
 from gaitway.cli.config_file import change_value
-from gaitway.cli.inspect_run import bench, check, console, evaluate, info, list_what, play, plot
+from gaitway.cli.inspect_run import bench, check, console, evaluate, info, list_what, plot
+from gaitway.cli.play import play
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
+from gaitway.core.workers import RemoteError
+from gaitway.data.dataset import Dataset
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.code_archive import archive_code
 from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.logger import Logger, setup_log
-from gaitway.runners.off_policy import replay_memory
+from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.signals import EXIT_INTERRUPT, EXIT_REQUEUE
 
-__all__ = ["USER_ERRORS", "bench", "check", "evaluate", "info", "list_what", "play", "plot", "resume", "train"]
+__all__ = [
+    "USER_ERRORS",
+    "bench",
+    "check",
+    "collect",
+    "compare",
+    "evaluate",
+    "info",
+    "list_what",
+    "play",
+    "plot",
+    "resume",
+    "train",
+]
 
-USER_ERRORS = (ValueError, KeyError, TypeError, OSError, ImportError, StateFileError, NotFiniteError, GymnasiumError)
+USER_ERRORS = (
+    ValueError, KeyError, TypeError, OSError, ImportError, StateFileError, NotFiniteError, GymnasiumError, RemoteError
+)  # fmt: skip
 """Errors that are answered with their sentence; a traceback goes to run.log."""
 
 log = logging.getLogger("gaitway")
@@ -59,14 +81,19 @@ def train(options: argparse.Namespace) -> int:
     if options.show_config:
         print(yaml.safe_dump(to_config(config), sort_keys=False), end="")
         return 0
-    assert config.run_dir is not None
     env = build_env(config)  # all this before the folder is made, so that a mistake leaves nothing behind
     algorithm = build_algorithm(config, env)
     check_evaluation(config, env)
-    if isinstance(algorithm, ReplayAlgorithm):
-        memory = replay_memory(algorithm)
-        if not options.quiet:
-            console.print(memory)
+    notes = []
+    if isinstance(algorithm, ReplayAlgorithm) and RECIPES[config.algorithm.name].runner is OffPolicyRunner:
+        notes.append(replay_memory(algorithm))
+    data = build_data(config, algorithm.policy)
+    if data is not None:
+        notes.append(str(data))
+        config = _pinned(config, data)
+    for note in notes if not options.quiet else []:
+        console.print(note, soft_wrap=True)
+    assert config.run_dir is not None
     folder = RunFolder.create(config.run_dir)
     write_config(folder.config, to_config(config), composed.sources)
     try:
@@ -75,6 +102,13 @@ def train(options: argparse.Namespace) -> int:
         if not (folder.checkpoints / "last").exists():  # it never began
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
+
+
+def _pinned(config: TrainConfig, data: Dataset) -> TrainConfig:
+    """The config with the fingerprint of its dataset, and with its whole path: a run can be resumed from anywhere."""
+    path = Path(str(config.data.path))
+    place = str(path.resolve()) if path.exists() else config.data.path
+    return replace(config, data=replace(config.data, path=place, sha256=data.sha256))
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -91,7 +125,7 @@ def resume(options: argparse.Namespace) -> int:
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
     plan = Plan(checkpoint, until, options.fresh_replay)
-    if plan.fresh_replay and not isinstance(config.algorithm, ReplayConfig):
+    if plan.fresh_replay and RECIPES[config.algorithm.name].runner is not OffPolicyRunner:
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
     return _run(config, folder, build_env(config), options.quiet, plan)
 
@@ -115,7 +149,8 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
 
 def _run_alone(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan: Plan) -> int:
     setup_log(folder.log, config.log_level)
-    logger = Logger(folder.path, tensorboard=config.logging.tensorboard, wandb=config.logging.wandb)
+    sinks = config.logging
+    logger = Logger(folder.path, tensorboard=sinks.tensorboard, wandb=sinks.wandb, compress=sinks.compress)
     progress = Progress(plan.until or config.total_steps, quiet=quiet, title=config.env.id)
     try:
         runner = build_runner(config, folder, env, progress=progress, logger=logger)
@@ -131,19 +166,25 @@ def _run_alone(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool,
         change_value(folder.config, "total_steps", config.total_steps, "gaitway resume")
         runner.learn(None if plan.until is None else max(plan.until - runner.env_steps, 0))
         log.info("stopped at step %d by %s", runner.env_steps, runner.stopped_by or "the plan")
-        return _finish(runner, folder)
+        return _finish(runner, folder, logger)
     except KeyboardInterrupt:
+        logger.close(EXIT_INTERRUPT)
         log.info("interrupted")
         print(f"gaitway: interrupted; `gaitway resume {folder.path}` goes on from the last checkpoint", file=sys.stderr)
         return EXIT_INTERRUPT
     except Exception:
         log.debug("%s", traceback.format_exc())
+        logger.close(exit_code=1)
         raise
     finally:
         logger.close()
 
 
-def _finish(runner: Runner, folder: RunFolder) -> int:
+def _finish(runner: Runner, folder: RunFolder, logger: Logger) -> int:
+    code = EXIT_REQUEUE if runner.stopped_by in ("SIGTERM", "SIGUSR1") else 0
+    if runner.stopped_by == "SIGINT":
+        code = EXIT_INTERRUPT
+    logger.close(code)
     runner.close()
     try:
         plot_run(folder.path)
@@ -155,9 +196,7 @@ def _finish(runner: Runner, folder: RunFolder) -> int:
             f"step {runner.env_steps} could not be saved in {folder.path}, only what `gaitway info` shows is there; "
             "make room and run `gaitway resume`"
         )
-    if runner.stopped_by == "SIGINT":
-        return EXIT_INTERRUPT
-    return EXIT_REQUEUE if runner.stopped_by in ("SIGTERM", "SIGUSR1") else 0
+    return code
 
 
 def _report(summary: dict[str, Any], path: Path) -> str:

@@ -30,7 +30,6 @@ from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
 from gaitway.runners.run_folder import RunFolder
-from gaitway.runners.video import record_episode
 
 log = logging.getLogger("gaitway")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -56,29 +55,6 @@ def evaluate(options: argparse.Namespace) -> int:
     for name, value in sorted(result.items()):
         if isinstance(value, float):
             console.print(f"  {name:24s} {value:.4g}")
-    return 0
-
-
-def play(options: argparse.Namespace) -> int:
-    folder, config = open_run(options.run)
-    path = Path(options.video) if options.video else folder.videos / "play.mp4"
-    with build_env(config, "evaluation", 1) as env:
-        policy, steps, which = load_policy(folder, config, env, options.checkpoint)
-        shown = record_episode(
-            env,
-            InferencePolicy(policy),
-            path,
-            length=options.length or config.video.length,
-            size=config.video.size,
-            annotations=config.video.annotations,
-            seed=options.seed,
-        )
-    if shown is None:
-        console.print("no video was written; the line above says why")
-        return 1
-    console.print(
-        f"{path}: {which} checkpoint (step {steps:,}), {shown['frames']} frames, return {shown['return']:.4g}"
-    )
     return 0
 
 

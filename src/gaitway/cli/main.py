@@ -8,6 +8,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from gaitway.cli.collect import add_parser as add_collect
+from gaitway.cli.compare import add_parser as add_compare
 from gaitway.version import __version__
 
 
@@ -50,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="gaitway",
         description="Teach robots to move.",
-        epilog="Every command but train needs only a run folder. Set GAITWAY_TRACEBACK=1 to see where an error arose.",
+        epilog="Every command but train needs only run folders. Set GAITWAY_TRACEBACK=1 to see where an error arose.",
     )
     top.add_argument("--version", action="version", version=f"gaitway {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -84,9 +86,13 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true")
     evaluate.set_defaults(command="evaluate")
 
-    play = commands.add_parser("play", help="watch a trained policy: writes a video")
-    play.add_argument("run", metavar="DIR")
+    add_collect(commands)
+
+    play = commands.add_parser("play", help="watch a trained policy: writes a video, or opens a window")
+    play.add_argument("run", metavar="DIR", help="a run folder, or a folder of runs, of which the best is shown")
     play.add_argument("--video", metavar="FILE", default=None, help="default: DIR/videos/play.mp4")
+    play.add_argument("--window", action="store_true", help="show it in a window; without a screen, in a video")
+    play.add_argument("--no-video", action="store_true", help="only play an episode and say its return")
     play.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     play.add_argument("--length", type=_positive, default=None, help="steps to show (default: video.length of the run)")
     play.add_argument("--seed", type=int, default=0, help="which start to show")
@@ -94,6 +100,8 @@ def parser() -> argparse.ArgumentParser:
     plot = commands.add_parser("plot", help="draw learning curves")
     plot.add_argument("runs", nargs="+", metavar="DIR", help="run folders, or folders of run folders")
     plot.add_argument("--out", default=None, help="file for the comparison of several runs")
+
+    add_compare(commands)
 
     info = commands.add_parser("info", help="what a run folder holds")
     info.add_argument("run", metavar="DIR")

@@ -55,7 +55,7 @@ def run_episodes(env: VecEnv, act: Policy, episodes: int, max_steps: int = 10_00
     parts = []
     for first in range(0, episodes, env.num_envs):
         seeds = list(range(first, first + env.num_envs))
-        parts.append(_run_batch(env, act, seeds, max_steps))
+        parts.append(play_episodes(env, act, seeds, max_steps))
     return {name: torch.cat([part[name] for part in parts])[:episodes] for name in parts[0]}
 
 
@@ -76,7 +76,8 @@ def evaluate(
     return result
 
 
-def _run_batch(env: VecEnv, act: Policy, seeds: list[int], max_steps: int) -> dict[str, Tensor]:
+def play_episodes(env: VecEnv, act: Policy, seeds: int | list[int], max_steps: int) -> dict[str, Tensor]:
+    """One episode of every instance, which start from `seeds`: return, length and the metrics, float64 [B]."""
     obs = env.reset(seed=seeds)
     act.reset()
     running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)

@@ -11,39 +11,46 @@ import logging
 import time
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
 from gaitway.agents.captured import rollout_agent
 from gaitway.algorithms.algorithm import Now
-from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
+from gaitway.algorithms.replay_algorithm import AnyReplay, ReplayAlgorithm
 from gaitway.core.agent import Agents, TemporalAgent
 from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Workspace
+from gaitway.data.dataset import Dataset
+from gaitway.data.episodes import EpisodeSource
+from gaitway.data.mixing import MixedReplay, dataset_replay, fill_replay
+from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.replay_journal import ReplayFileError, ReplayJournal
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.capacity import check_replay
-from gaitway.runners.checkpoint import parameters_sha256
 from gaitway.runners.finite import check_rollout, check_update
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.upkeep import Snapshot, Upkeep, counted_steps, first_observation, to_numbers
 
 log = logging.getLogger("gaitway")
 
 
-class OffPolicyRunner:
+class OffPolicyRunner(Runner):
     """Trains an off-policy algorithm in a vectorised environment.
 
     Without `folder` nothing is written. `make_env(purpose, num_envs)` makes the environments of evaluation and video;
     without it both are off. The first `learning_starts` steps are made with uniform actions and only fill the replay.
+    `data` are recorded episodes to learn from too: with `prefill` they are in the replay before the first step, and
+    `share` of every batch is drawn from them all along.
     """
+
+    algorithm: ReplayAlgorithm
 
     def __init__(
         self,
@@ -55,15 +62,13 @@ class OffPolicyRunner:
         make_env: Callable[[str, int], VecEnv] | None = None,
         logger: Logger | None = None,
         progress: Progress | None = None,
+        data: EpisodeSource | None = None,
+        prefill: bool = False,
+        share: float = 0.0,
     ) -> None:
-        if algorithm.num_envs != env.num_envs:
-            raise ValueError(
-                f"the algorithm was made for {algorithm.num_envs} instances, the environment has {env.num_envs}"
-            )
+        super().__init__(env, algorithm, config, folder, make_env)
+        config = self.config
         log.info("%s", replay_memory(algorithm))
-        self.env, self.algorithm, self.policy = env, algorithm, algorithm.policy
-        self.config = config = config or RunnerConfig()
-        self.folder, self.make_env = folder, make_env
         groups = [name.removeprefix("env/obs/") for name in (*algorithm.reads, *self.policy.reads)]
         self.world = EnvAgent(env, tuple(dict.fromkeys(groups)), final_obs=True)
         actor = rollout_agent(self.policy, algorithm.execution)
@@ -74,7 +79,9 @@ class OffPolicyRunner:
         self.rollout = Workspace.dense(variables, env.device)
         self.wiring = check_wiring([self.world.observe, self.policy, self.world.advance], self.rollout)
         self.policy_stream = stream(config.seed, "policy", env.device)
-        self.replay = algorithm.make_replay()
+        self.data = None if data is None else Dataset.of(data)
+        self.prefill, self.share = prefill, share
+        self.replay = self._make_replay()
         self.journal = None if folder is None else ReplayJournal(folder.replay)
         self.upkeep = Upkeep(
             config,
@@ -88,8 +95,6 @@ class OffPolicyRunner:
             attachments=self.journal,
         )
         self.episodes, self.checkpoints = self.upkeep.episodes, self.upkeep.checkpoints
-        self.iteration = 0
-        self.env_steps = 0
         self.updates = 0
         """Gradient steps so far."""
         self._ratio = Fraction(repr(algorithm.config.update_ratio))
@@ -101,57 +106,6 @@ class OffPolicyRunner:
         self._now = Now()
         if algorithm.config.overlap:
             self.world.meanwhile = self._learn
-        self._begun = False
-        self._planned = config.total_steps
-
-    def learn(self, steps: int | None = None) -> dict[str, Any]:
-        """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
-        target = self.config.total_steps if steps is None else self.env_steps + steps
-        self._planned = max(self.config.total_steps, target)
-        with self.upkeep.training():
-            if not self._begun:
-                self._begin()
-            while self.env_steps < target and self.stopped_by is None:
-                self._iterate(target)
-            self.upkeep.save(self.env_steps)
-        return self.upkeep.write_summary(self.env_steps)
-
-    def inference_policy(self, stochastic: bool = False) -> InferencePolicy:
-        """The policy as a function of observations, with its normaliser."""
-        generator = stream(self.config.seed, "inference", self.env.device) if stochastic else None
-        return InferencePolicy(self.policy, stochastic, generator)
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """The best evaluation so far, with its `steps`."""
-        return self.upkeep.judge.best
-
-    @property
-    def last(self) -> dict[str, Any]:
-        """The last evaluation, with its `steps`."""
-        return self.upkeep.judge.last
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on this run, over all its parts."""
-        return self.upkeep.seconds
-
-    @property
-    def stopped_by(self) -> str | None:
-        """What ended training before its plan: `threshold`, `patience` or the name of a signal."""
-        return self.upkeep.stopped_by
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether the present state is in the run folder (True if there is none to be in)."""
-        return self.upkeep.is_saved(self.env_steps)
-
-    def parameters_sha256(self) -> str:
-        return parameters_sha256(learnt_parameters({"policy": self.policy}))
-
-    def summary(self) -> dict[str, Any]:
-        """What summary.json says."""
-        return self.upkeep.summary(self.env_steps)
 
     def resume(self, which: str = "last", *, fresh_replay: bool = False) -> int:
         """Restore a checkpoint of this run's folder; returns its environment steps.
@@ -178,6 +132,8 @@ class OffPolicyRunner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the runner that made `state`; without its `replay`, with an empty one."""
+        if self.data is not None:
+            self.data.check_unchanged(state.get("dataset"))
         self._load_replay(state)  # first, because it may be refused, and then nothing has changed
         self._begun = True
         self.iteration, self.env_steps, self.updates = state["iteration"], state["env_steps"], state["updates"]
@@ -194,15 +150,35 @@ class OffPolicyRunner:
             self.episodes.forget_running()
             self.algorithm.forget_running()
 
-    def close(self) -> None:
-        """Close the evaluation environment and the logger; the training environment belongs to the caller."""
-        self.upkeep.close()
+    def _make_replay(self) -> AnyReplay:
+        """An empty replay, with the dataset beside it if that is mixed in."""
+        replay, data = self.algorithm.make_replay(), self.data
+        if data is None:
+            if self.prefill or self.share:
+                raise ValueError("prefill and share say what is done with a dataset; pass data=Trajectories(...) too")
+            return replay
+        data.check_fits(self.env.spec, self.policy.all_groups)
+        if self.prefill and data.num_steps > replay.capacity:
+            raise ValueError(
+                f"{data.name} has {data.num_steps} steps and the replay holds {replay.capacity}; use "
+                f"algorithm.replay_size={data.num_steps} or more, or data.share instead of data.prefill"
+            )
+        log.info("%s", data)
+        if not self.share:
+            return replay
+        if isinstance(replay, PrioritisedReplay):
+            raise ValueError("priorities and data.share do not go together; use prioritised=false or data.prefill")
+        part = dataset_replay(data, like=replay, generator=stream(self.config.seed, "dataset", replay.device))
+        return cast(AnyReplay, MixedReplay(replay, part, self.share))  # it has the interface of one
+
+    def _fill_replay(self) -> None:
+        """What an empty replay begins with."""
+        if self.data is not None and self.prefill:
+            fill_replay(self.replay, self.data)
 
     def _begin(self) -> None:
-        self._begun = True
-        # before the first checkpoint, which must hold the very start
+        self._fill_replay()
         self.world.restore(first_observation(self.env, self.config))
-        self.upkeep.save(0)
 
     def _iterate(self, target: int) -> None:
         first_step, first_update = self.env_steps, self.updates
@@ -297,6 +273,7 @@ class OffPolicyRunner:
             "env": self.env.state_dict(),
             "policy_stream": self.policy_stream.get_state(),
             "replay": replay,
+            **({} if self.data is None else {"dataset": self.data.sha256}),
             **self.upkeep.state_dict(),
         }
 
@@ -304,6 +281,7 @@ class OffPolicyRunner:
         if "replay" not in state:
             if self.replay.rows_added:
                 raise ValueError("this runner has played already; make a new one to go on with an empty replay")
+            self._fill_replay()
         elif "chunks" not in state["replay"]:
             self.replay.load_state_dict(state["replay"])
         elif self.journal is None:

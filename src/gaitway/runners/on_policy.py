@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
 from gaitway.agents.captured import rollout_agent
 from gaitway.algorithms.algorithm import Algorithm, Now, RewardSource, value_at
 from gaitway.core.agent import Agents, TemporalAgent
@@ -19,11 +18,11 @@ from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import EnvAgent, episode_ends
 from gaitway.envs.vec_env import VecEnv
-from gaitway.runners.checkpoint import parameters_sha256
 from gaitway.runners.finite import check_rollout, check_update
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.upkeep import Snapshot, Upkeep, counted_steps, first_observation, to_numbers
 
@@ -31,12 +30,14 @@ MEMORIES = ("actor/memory", "critic/memory")
 """Variables that hold the state before each row, and one row more."""
 
 
-class OnPolicyRunner:
+class OnPolicyRunner(Runner):
     """Trains an on-policy algorithm in a vectorised environment.
 
     Without `folder` nothing is written. `make_env(purpose, num_envs)` makes the environments of evaluation and video;
     without it both are off.
     """
+
+    algorithm: Algorithm
 
     def __init__(
         self,
@@ -50,13 +51,8 @@ class OnPolicyRunner:
         logger: Logger | None = None,
         progress: Progress | None = None,
     ) -> None:
-        if algorithm.num_envs != env.num_envs:
-            raise ValueError(
-                f"the algorithm was made for {algorithm.num_envs} instances, the environment has {env.num_envs}"
-            )
-        self.env, self.algorithm, self.policy = env, algorithm, algorithm.policy
-        self.config = config = config or RunnerConfig()
-        self.folder, self.make_env = folder, make_env
+        super().__init__(env, algorithm, config, folder, make_env)
+        config = self.config
         self.reward_sources = list(reward_sources)
         self.world = EnvAgent(env, self._groups_read(), final_obs=True)
         actor = rollout_agent(self.policy, algorithm.execution)
@@ -76,67 +72,7 @@ class OnPolicyRunner:
             progress=progress,
         )
         self.episodes, self.checkpoints = self.upkeep.episodes, self.upkeep.checkpoints
-        self.iteration = 0
-        self.env_steps = 0
         self._ended: Tensor | None = None
-        self._begun = False
-        self._planned = config.total_steps
-
-    def learn(self, steps: int | None = None) -> dict[str, Any]:
-        """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
-        target = self.config.total_steps if steps is None else self.env_steps + steps
-        self._planned = max(self.config.total_steps, target)
-        with self.upkeep.training():
-            if not self._begun:
-                self._begin()
-            while self.env_steps < target and self.stopped_by is None:
-                self._iterate(target)
-            self.upkeep.save(self.env_steps)
-        return self.upkeep.write_summary(self.env_steps)
-
-    def inference_policy(self, stochastic: bool = False) -> InferencePolicy:
-        """The policy as a function of observations, with its normaliser and memory; call `reset` between episodes."""
-        generator = stream(self.config.seed, "inference", self.env.device) if stochastic else None
-        return InferencePolicy(self.policy, stochastic, generator)
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """The best evaluation so far, with its `steps`."""
-        return self.upkeep.judge.best
-
-    @property
-    def last(self) -> dict[str, Any]:
-        """The last evaluation, with its `steps`."""
-        return self.upkeep.judge.last
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on this run, over all its parts."""
-        return self.upkeep.seconds
-
-    @property
-    def stopped_by(self) -> str | None:
-        """What ended training before its plan: `threshold`, `patience` or the name of a signal."""
-        return self.upkeep.stopped_by
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether the present state is in the run folder (True if there is none to be in)."""
-        return self.upkeep.is_saved(self.env_steps)
-
-    def parameters_sha256(self) -> str:
-        return parameters_sha256(learnt_parameters({"policy": self.policy}))
-
-    def summary(self) -> dict[str, Any]:
-        """What summary.json says."""
-        return self.upkeep.summary(self.env_steps)
-
-    def resume(self, which: str = "last") -> int:
-        """Restore a checkpoint of this run's folder; returns its environment steps."""
-        state, steps = self.upkeep.load(which)
-        self.load_state_dict(state)
-        self.upkeep.saved_at = steps
-        return steps
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-exact resume needs."""
@@ -171,15 +107,8 @@ class OnPolicyRunner:
             self.episodes.forget_running()
             self.algorithm.forget_running()
 
-    def close(self) -> None:
-        """Close the evaluation environment and the logger; the training environment belongs to the caller."""
-        self.upkeep.close()
-
     def _begin(self) -> None:
-        self._begun = True
-        # before the first checkpoint, which must hold the very start
         self.world.restore(first_observation(self.env, self.config))
-        self.upkeep.save(0)
 
     def _iterate(self, target: int) -> None:
         first_step = self.env_steps

@@ -102,11 +102,12 @@ class Upkeep:
                 write_failure(path, error, rollout, self.folder.checkpoints / "last")
             raise
 
-    def log(self, steps: int, iteration: int, numbers: Mapping[str, float], rollout: Workspace) -> None:
+    def log(self, steps: int, iteration: int, numbers: Mapping[str, float], rollout: Workspace | None = None) -> None:
         """One line of metrics: what the algorithm said, finished episodes and the environment's own figures."""
         self.seconds = time.perf_counter() - self._started
         metrics = {name if "/" in name else f"train/{name}": value for name, value in numbers.items()}
-        metrics |= self.episodes.metrics(rollout)
+        if rollout is not None:
+            metrics |= self.episodes.metrics(rollout)
         total = sum(self.clock.values()) or 1.0
         shares = {name: seconds / total for name, seconds in self.clock.items()}
         if iteration % self.config.log_interval == 0:

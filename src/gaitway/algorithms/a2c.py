@@ -1,0 +1,88 @@
+"""Advantage actor-critic: a few steps of many environments, then one gradient step of actor and critic.
+
+The synchronous form of Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning". With the advantages A
+of `functional.returns.gae` (`lam` 1: n-step returns minus values), V the critic and R = A + V what it should say:
+
+    policy     - mean log pi(a_t|s_t) A_t             A is a constant here
+    value      mean (R_t - V(s_t))^2                  R is a constant
+    entropy    - mean H(pi(.|s_t))
+
+    total = policy + value_coef * value + entropy_coef * entropy, minimised by one step per rollout
+
+Time limits bootstrap from the final observation (Pardo et al. 2018, "Time limits in reinforcement learning").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig
+from gaitway.core.execution import Execution
+from gaitway.core.workspace import Workspace
+from gaitway.functional.policy_losses import explained_variance, standardise, weighted_mean
+from gaitway.functional.returns import gae
+
+
+@dataclass(frozen=True)
+class A2CConfig(PolicyGradientConfig):
+    """Advantage actor-critic: on-policy, one gradient step after every few steps."""
+
+    name: Literal["a2c"] = "a2c"
+    lam: float = 1.0
+    """Trace decay of the advantage estimate; 1: n-step returns, 0: one step."""
+    normalise_advantage: bool = False
+    """Bring the advantages of a rollout to mean 0 and deviation 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_fraction("lam")
+
+
+class A2C(PolicyGradient):
+    """Learns from all steps of a rollout; policies with memory learn from the sequences as they were lived."""
+
+    config: A2CConfig
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        config: A2CConfig | None = None,
+        *,
+        num_envs: int,
+        seed: int = 0,
+        execution: Execution | None = None,
+    ) -> None:
+        super().__init__(policy, config or A2CConfig(), num_envs=num_envs, execution=execution)
+
+    def prepare(self, ws: Workspace) -> Batch:
+        config = self.config
+        value, next_value = self.policy.values(ws)
+        advantage = gae(
+            reward=self.reward(ws),
+            value=value,
+            next_value=next_value,
+            terminated=ws["env/terminated"],
+            done=ws["env/done"],
+            gamma=config.gamma,
+            lam=config.lam,
+        )
+        batch = {"advantage": advantage, "return": advantage + value}
+        if "env/valid" in ws:
+            batch["weight"] = ws["env/valid"].float()
+        if config.normalise_advantage:
+            batch["advantage"] = standardise(advantage, batch.get("weight"))
+        return batch
+
+    def losses(self, batch: Batch, log_prob: Tensor, entropy: Tensor, value: Tensor) -> tuple[Batch, Batch]:
+        advantage, returns, weight = batch["advantage"], batch["return"], batch.get("weight")
+        losses = {
+            "policy": -weighted_mean(log_prob * advantage, weight),
+            "value": weighted_mean((returns - value).square(), weight),
+            "entropy": -weighted_mean(entropy, weight),
+        }
+        return losses, {"explained_variance": explained_variance(value.detach(), returns, weight)}

@@ -1,0 +1,98 @@
+"""Deep deterministic policy gradient: a critic learns what the actor's actions are worth, the actor climbs it.
+
+Lillicrap et al. 2016, "Continuous control with deep reinforcement learning". With a drawn transition (s, a, R, d, s'):
+
+    target   y = R + d Q'(s', pi'(s'))
+    critic   1/2 mean (Q(s, a) - y)^2
+    actor    - mean Q(s, pi(s))
+    targets  Q' <- Q' + tau (Q - Q'),  pi' <- pi' + tau (pi - pi')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
+from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.engine import FlatParameters
+from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
+from gaitway.core.execution import Execution
+from gaitway.functional.soft_losses import critic_loss
+from gaitway.functional.value_losses import least_target
+from gaitway.nn.ensemble import constant_twin
+
+Loss = tuple[Tensor, dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class DDPGConfig(ReplayConfig):
+    """Deep deterministic policy gradient: off-policy, for continuous actions."""
+
+    name: Literal["ddpg"] = "ddpg"
+    tau: float = 0.005
+    """How far the targets follow at each update."""
+    actor_learning_rate: float = 1e-3
+    critic_learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_positive("actor_learning_rate", "critic_learning_rate")
+        self.check_fraction("tau", "such as 0.005")
+
+
+class DDPG(ReplayAlgorithm):
+    """Learns from batches of a replay."""
+
+    config: DDPGConfig
+
+    def __init__(
+        self,
+        policy: DeterministicActorCritic,
+        config: DDPGConfig | None = None,
+        *,
+        num_envs: int,
+        execution: Execution | None = None,
+        seed: int = 0,
+    ) -> None:
+        config = config or DDPGConfig()
+        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
+        self.targets["critic"] = FlatParameters(policy.target_critic, gradients=False)
+        self.targets["actor"] = FlatParameters(policy.target_actor, gradients=False)
+        self.critic = self.engine(policy.critic, config.critic_learning_rate)
+        self.actor = self.engine(policy.actor, config.actor_learning_rate)
+        self.engines |= {"actor": self.actor, "critic": self.critic}
+        self.critic.loss = self.execution.compiled(self._critic_loss)
+        self.actor.loss = self.execution.compiled(self._actor_loss)
+        self._constant_critic = constant_twin(policy.critic)  # the actor's gradient flows through it, not into it
+
+    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
+        """One update on the transitions `index` [n]: critic, actor, targets."""
+        batch = self.transitions(index)
+        batch["action"] = self.policy.range.unit(batch["action"])
+        batch["target"] = self._target(batch)
+        self.critic.step(batch)
+        self.actor.step(batch)
+        self.follow("critic", self.critic, self.config.tau)
+        self.follow("actor", self.actor, self.config.tau)
+
+    @torch.no_grad()
+    def _target(self, batch: Batch) -> Tensor:
+        """What the critic should say, [n]."""
+        policy = self.policy
+        action = policy.unit_actions(policy.target_actor, batch["next/actor"])
+        values = policy.values(policy.target_critic, batch["next/critic"], action)
+        return least_target(batch["reward"], batch["discount"], values)
+
+    def _critic_loss(self, batch: Batch) -> Loss:
+        values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
+        loss = critic_loss(values, batch["target"])
+        return loss, {"loss/critic": loss.detach(), "q_mean": values.detach().mean()}
+
+    def _actor_loss(self, batch: Batch) -> Loss:
+        action = self.policy.unit_actions(self.policy.actor, batch["actor"])
+        loss = -self.policy.values(self._constant_critic, batch["critic"], action)[0].mean()
+        return loss, {"loss/actor": loss.detach()}

@@ -1,0 +1,114 @@
+"""Recording a dataset: a policy plays, and every step is kept.
+
+with make_env("Pendulum-v1", num_envs=4) as env, TrajectoryWriter("data/random", env.spec) as writer:
+    collect_steps(env, RandomPolicy(env.spec.action, stream(0, "policy")), writer, 10_000)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from gaitway.core.workspace import Variable, Workspace
+from gaitway.data.trajectories import TrajectoryWriter
+from gaitway.envs.env_agent import env_variables
+from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
+from gaitway.runners.episodes import EpisodeStatistics
+from gaitway.runners.evaluate import Policy
+from gaitway.runners.upkeep import counted_steps
+
+ROWS = 256
+"""Steps of every environment that are kept in memory before the writer gets them."""
+ALL = 10**9
+
+
+class RandomPolicy:
+    """Any action, each as likely as any other; or those of another policy, with a share of such actions among them."""
+
+    def __init__(
+        self, action: ActionSpec, generator: torch.Generator, policy: Policy | None = None, share: float = 1.0
+    ) -> None:
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"the share of random actions is {share}; use a number from 0 to 1")
+        if action.kind == "continuous" and not all(map(math.isfinite, (*action.low, *action.high))):
+            raise ValueError("the actions have no limits to draw between; record a policy instead of random actions")
+        self.action, self.generator, self.policy, self.share = action, generator, policy, share
+
+    def __call__(self, obs: Observation) -> Tensor:
+        """Actions [B, ...] for observations `{group: [B, ...]}`."""
+        first = next(iter(obs.values()))
+        drawn = self._draw(len(first), first.device)
+        if self.policy is None:
+            return drawn
+        chosen = torch.rand(len(first), generator=self.generator, device=first.device) < self.share
+        return torch.where(chosen.view(-1, *(1 for _ in drawn.shape[1:])), drawn, self.policy(obs))
+
+    def reset(self, mask: Tensor | None = None) -> None:
+        if self.policy is not None:
+            self.policy.reset(mask)
+
+    def _draw(self, batch: int, device: torch.device) -> Tensor:
+        action = self.action
+        unit = torch.rand(batch, len(action.names), generator=self.generator, device=device, dtype=torch.float64)
+        if action.kind == "continuous":
+            low, high = (torch.tensor(limit, dtype=torch.float64, device=device) for limit in (action.low, action.high))
+            return torch.lerp(low.expand_as(unit), high.expand_as(unit), unit).to(action.dtype)
+        choices = torch.tensor(action.choices, device=device)
+        drawn = (unit * choices).long() + torch.tensor(action.start or [0] * len(action.choices), device=device)
+        return drawn.view(batch, *action.shape)
+
+
+@torch.no_grad()
+def collect_steps(
+    env: VecEnv,
+    act: Policy,
+    writer: TrajectoryWriter,
+    steps: int,
+    report: Callable[[int, EpisodeStatistics], None] = lambda made, episodes: None,
+) -> EpisodeStatistics:
+    """Play at least `steps` steps from new episodes on and add them to `writer`; returns the episodes that ended.
+
+    Those under way at the end are cut off, as if by a time limit. `report` is called now and then, with the steps so
+    far.
+    """
+    spec, episodes, made = env.spec, EpisodeStatistics(env.num_envs, window=ALL), 0
+    writer.cut()
+    obs = env.reset()
+    act.reset()
+    while made < steps:
+        rows = min(ROWS, math.ceil((steps - made) / env.num_envs))
+        variables = env_variables(spec, env.num_envs, rows, spec.group_names, final_obs=True, metrics=())
+        variables["action"] = Variable(rows, env.num_envs, spec.action.shape, spec.action.dtype)
+        ws = Workspace.dense(variables, env.device)
+        for t in range(rows):
+            obs = _step(env, act, obs, ws, t)
+        writer.add(ws)
+        episodes.add(ws)
+        made += counted_steps(ws)
+        report(made, episodes)
+    writer.cut()
+    return episodes
+
+
+def _step(env: VecEnv, act: Policy, obs: Observation, ws: Workspace, t: int) -> Observation:
+    """Row t of the workspace; returns the observation after it."""
+    for name in env.spec.group_names:
+        ws.put(f"env/obs/{name}", t, obs[name])
+    action = act(obs)
+    ws.put("action", t, action)
+    step = env.step(action)
+    ws.put("env/reward", t, step.reward.float())
+    ws.put("env/terminated", t, step.terminated)
+    ws.put("env/truncated", t, step.truncated)
+    ended = step.terminated | step.truncated
+    if step.valid is not None:
+        ws.put("env/valid", t, step.valid)
+        ended = ended | ~step.valid
+    for name in env.spec.group_names:
+        ws.put(f"env/obs/{name}", t + 1, step.obs[name])
+        ws.put(f"env/final_obs/{name}", t, step.final_obs[name])
+    act.reset(ended)
+    return step.obs

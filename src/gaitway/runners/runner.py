@@ -1,0 +1,124 @@
+"""What every runner is: a loop of iterations up to a number of environment steps, with an `Upkeep` in between.
+
+A leaf class says how it begins, what an iteration is and what its state is; the rest stands here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
+from gaitway.core.seeding import stream
+from gaitway.envs.vec_env import VecEnv
+from gaitway.runners.checkpoint import parameters_sha256
+from gaitway.runners.judge import MakeEnv
+from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.runner_config import RunnerConfig
+from gaitway.runners.upkeep import Upkeep
+
+
+class Runner:
+    """Trains an algorithm. Without `folder` nothing is written; without `make_env` there is no evaluation and no video.
+
+    A leaf class makes `upkeep` and writes `_begin`, `_iterate`, `state_dict` and `load_state_dict`.
+    """
+
+    upkeep: Upkeep
+
+    def __init__(
+        self,
+        env: VecEnv,
+        algorithm: Any,
+        config: RunnerConfig | None,
+        folder: RunFolder | None,
+        make_env: MakeEnv | None,
+    ) -> None:
+        if algorithm.num_envs != env.num_envs:
+            raise ValueError(
+                f"the algorithm was made for {algorithm.num_envs} instances, the environment has {env.num_envs}"
+            )
+        self.env, self.algorithm, self.policy = env, algorithm, algorithm.policy
+        self.config = config or RunnerConfig()
+        self.folder, self.make_env = folder, make_env
+        self.iteration = 0
+        self.env_steps = 0
+        self._begun = False
+        self._planned = self.config.total_steps
+
+    def _begin(self) -> None:
+        """What happens once, before the first iteration."""
+        raise TypeError(f"{type(self).__name__} does not implement _begin")
+
+    def _iterate(self, target: int) -> None:
+        """Collect, learn, count; `target` is where the present call of `learn` ends."""
+        raise TypeError(f"{type(self).__name__} does not implement _iterate")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a bit-exact resume needs."""
+        raise TypeError(f"{type(self).__name__} does not implement state_dict")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the runner that made `state`."""
+        raise TypeError(f"{type(self).__name__} does not implement load_state_dict")
+
+    def learn(self, steps: int | None = None) -> dict[str, Any]:
+        """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
+        target = self.config.total_steps if steps is None else self.env_steps + steps
+        self._planned = max(self.config.total_steps, target)
+        with self.upkeep.training():
+            if not self._begun:
+                self._begun = True
+                self._begin()
+                self.upkeep.save(0)  # a checkpoint of the very start
+            while self.env_steps < target and self.stopped_by is None:
+                self._iterate(target)
+            self.upkeep.save(self.env_steps)
+        return self.upkeep.write_summary(self.env_steps)
+
+    def inference_policy(self, stochastic: bool = False) -> InferencePolicy:
+        """The policy as a function of observations, with its normaliser and memory; call `reset` between episodes."""
+        generator = stream(self.config.seed, "inference", self.env.device) if stochastic else None
+        return InferencePolicy(self.policy, stochastic, generator)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The best evaluation so far, with its `steps`."""
+        return self.upkeep.judge.best
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last evaluation, with its `steps`."""
+        return self.upkeep.judge.last
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this run, over all its parts."""
+        return self.upkeep.seconds
+
+    @property
+    def stopped_by(self) -> str | None:
+        """What ended training before its plan: `threshold`, `patience` or the name of a signal."""
+        return self.upkeep.stopped_by
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the present state is in the run folder (True if there is none to be in)."""
+        return self.upkeep.is_saved(self.env_steps)
+
+    def parameters_sha256(self) -> str:
+        return parameters_sha256(learnt_parameters({"policy": self.policy}))
+
+    def summary(self) -> dict[str, Any]:
+        """What summary.json says."""
+        return self.upkeep.summary(self.env_steps)
+
+    def resume(self, which: str = "last") -> int:
+        """Restore a checkpoint of this run's folder; returns its environment steps."""
+        state, steps = self.upkeep.load(which)
+        self.load_state_dict(state)
+        self.upkeep.saved_at = steps
+        return steps
+
+    def close(self) -> None:
+        """Close the evaluation environment and the logger; the training environment belongs to the caller."""
+        self.upkeep.close()

@@ -1,0 +1,93 @@
+"""What all algorithms with a replay promise: numbers that no grouping of updates changes, exact resume, errors."""
+
+import dataclasses
+
+import pytest
+import torch
+from replay_cases import KINDS, filled, make, parameters
+from torch.testing import assert_close
+
+from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.replay_algorithm import ReplayConfig
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_updates_are_grouped_changes_nothing(kind):
+    one, other = make(kind), make(kind, updates_per_program=1)
+    here, there = filled(one), filled(other)
+    for updates in (1, 7, 3, 10):
+        one.update(here, updates, Now())
+    for updates in (5, 5, 5, 6):
+        other.update(there, updates, Now())
+    assert torch.equal(parameters(one), parameters(other))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stored_learner_goes_on_bit_for_bit(kind):
+    one = make(kind)
+    replay = filled(one)
+    one.update(replay, 5, Now())
+    state, stored = one.state_dict(), replay.state_dict()
+    one.update(replay, 6, Now())
+    other = make(kind, seed=9)
+    other.generator.manual_seed(3)
+    again = other.make_replay()
+    again.load_state_dict(stored)
+    other.load_state_dict(state)
+    other.update(again, 6, Now())
+    assert torch.equal(parameters(one), parameters(other))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_are_means_since_they_were_last_read(kind):
+    one = make(kind)
+    assert not {name for name in one.metrics() if name.startswith("loss")}
+    one.update(filled(one), 4, Now())
+    found = one.metrics()
+    assert any(name.startswith("loss/") for name in found)
+    assert all(torch.isfinite(value) for value in found.values())
+    assert not {name for name in one.metrics() if name.startswith("loss")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_learnt_moves_and_stays_finite(kind):
+    one = make(kind)
+    before = [values.clone() for values in one.learnt()]
+    one.update(filled(one), 8, Now())
+    for old, new in zip(before, one.learnt(), strict=True):
+        assert not torch.equal(old, new)
+        assert bool(torch.isfinite(new).all())
+
+
+def test_targets_follow_by_the_fraction_that_is_asked_for():
+    one = make("td3")
+    target = one.targets["critic"].value.detach().clone()
+    one.critic.parameters.value.data.add_(1.0)
+    one.follow("critic", one.critic, 0.25)
+    expected = target + 0.25 * (one.critic.parameters.value.detach() - target)
+    assert_close(one.targets["critic"].value.detach(), expected)
+
+
+def test_a_replay_on_another_device_is_refused():
+    one = make("ddpg")
+    replay = filled(one)
+    one.device = torch.device("meta")
+    with pytest.raises(ValueError, match="make it with make_replay"):
+        one.update(replay, 1, Now())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_size": 0},
+        {"update_ratio": 0.0},
+        {"learning_starts": -1},
+        {"gamma": 1.5},
+        {"max_grad_norm": 0.0},
+        {"n_step": 0},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_with_their_name(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        dataclasses.replace(ReplayConfig(), **wrong)
