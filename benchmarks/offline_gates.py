@@ -44,19 +44,19 @@ TEACHER = {
 """What plays for the datasets: one policy that balances, one that is half trained."""
 
 
-def teacher(name: str, place: Path) -> str:
+def teacher(name: str, place: Path, seed: int) -> str:
     """A trained run, by its folder."""
     run = place / f"{name}_teacher"
     if not (run / "summary.json").exists():
-        gaitway("train", *TEACHER[name], "seed=0", f"run_dir={run}", "env.num_threads=1", "--quiet")
+        gaitway("train", *TEACHER[name], f"seed={seed}", f"run_dir={run}", "env.num_threads=1", "--quiet")
     return str(run)
 
 
-def record_cartpole(place: Path) -> tuple[Path, Path]:
+def record_cartpole(place: Path, seed: int) -> tuple[Path, Path]:
     """20 episodes of an expert, and their twin with the actions shuffled over all steps."""
     expert, shuffled = place / "cartpole_expert", place / "cartpole_shuffled"
     if not shuffled.exists():
-        gaitway("collect", teacher("cartpole", place), "--steps", "10000", "--out", str(expert), "--quiet")
+        gaitway("collect", teacher("cartpole", place, seed), "--steps", "10000", "--out", str(expert), "--quiet")
         data = Trajectories(expert)
         episodes = load_episodes(data)
         order = torch.randperm(episodes.num_steps, generator=stream(0, "shuffle"))
@@ -66,11 +66,11 @@ def record_cartpole(place: Path) -> tuple[Path, Path]:
     return expert, shuffled
 
 
-def record_pendulum(place: Path) -> Path:
+def record_pendulum(place: Path, seed: int) -> Path:
     """A half-trained policy: 25 episodes with its exploration noise, 25 with a tenth of the actions random."""
     out = place / "pendulum_mixed"
     if not out.exists():
-        common = ["collect", teacher("pendulum", place), "--policy", "last", "--steps", "5000", "--out", str(out)]
+        common = ["collect", teacher("pendulum", place, seed), "--policy", "last", "--steps", "5000", "--out", str(out)]
         gaitway(*common, "--stochastic", "--quiet")
         gaitway(*common, "--random-share", "0.1", "--seed", "1", "--append", "--quiet")
     return out
@@ -106,8 +106,8 @@ def train_without_imitation(data: Path, seed: int) -> float:
     return runner.last["return"]
 
 
-def cloning(place: Path, seeds: list[int]) -> dict[str, Any]:
-    expert, shuffled = record_cartpole(place)
+def cloning(place: Path, seeds: list[int], teacher_seed: int) -> dict[str, Any]:
+    expert, shuffled = record_cartpole(place, teacher_seed)
     rows = []
     for seed in seeds:
         row = {"seed": seed, **train("bc_cartpole", expert, seed, place / f"bc_{seed}")}
@@ -118,8 +118,8 @@ def cloning(place: Path, seeds: list[int]) -> dict[str, Any]:
     return {"preset": "bc_cartpole", "threshold": CLONED, "data": described(expert), "seeds": rows}
 
 
-def offline(place: Path, seeds: list[int]) -> dict[str, Any]:
-    mixed = record_pendulum(place)
+def offline(place: Path, seeds: list[int], teacher_seed: int) -> dict[str, Any]:
+    mixed = record_pendulum(place, teacher_seed)
     found = described(mixed)
     rows = []
     for seed in seeds:
@@ -150,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=["bc", "td3_bc"], default=["bc", "td3_bc"], metavar="GATE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--teacher-seed", type=int, default=0, help="of the run whose policy is recorded")
     parser.add_argument("--place", default=None, help="where datasets and runs are kept (default: they are not)")
     parser.add_argument("--out", default=None)
     parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
@@ -159,14 +160,14 @@ def main() -> None:
         place = Path(options.place or folder)
         place.mkdir(parents=True, exist_ok=True)
         for name in options.only:
-            gates[name] = (cloning if name == "bc" else offline)(place, options.seeds)
+            gates[name] = (cloning if name == "bc" else offline)(place, options.seeds, options.teacher_seed)
     for gate in gates.values():
         gate["holds"] = all(row["passed"] for row in gate["seeds"])
         print(f"{gate['preset']}: {'holds' if gate['holds'] else 'MISSED'}, data {gate['data']['mean_return']:.1f}")
     if options.out:
         result = {
             "benchmark": "offline_gates", "commit": options.commit or revision(), "machine": machine(),
-            "episodes": EPISODES, "gates": gates,
+            "episodes": EPISODES, "teacher_seed": options.teacher_seed, "gates": gates,
         }  # fmt: skip
         Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     sys.exit(0 if all(gate["holds"] for gate in gates.values()) else 1)

@@ -82,7 +82,7 @@ class SVPG(PolicyGradient):
         execution: Execution | None = None,
     ) -> None:
         policy.share(num_envs)
-        # Particles run over rollouts as an ActorCritic does; only its parts are never asked for
+        # particles offer all that the base class asks of an actor-critic
         alike = cast("ActorCritic", policy)
         super().__init__(alike, config or SVPGConfig(), num_envs=num_envs, execution=execution)
         self.particles = policy
