@@ -107,7 +107,7 @@ def test_state_continues_bit_for_bit_and_refuses_another_network():
     assert torch.equal(engine.parameters.value, other.parameters.value)
     forgetful = Engine(network(), squared_error(twin), learning_rate=0.01, max_grad_norm=1.0)
     assert "exp_avg" in engine.state_dict()["optimiser"]
-    assert forgetful.state_dict()["optimiser"] == {}
+    assert not forgetful.state_dict()["optimiser"]["exp_avg"].any()
     small = nn.Linear(3, 1)
     with pytest.raises(ValueError, match="another network"):
         Engine(small, squared_error(small), learning_rate=0.1, max_grad_norm=None).load_state_dict(engine.state_dict())

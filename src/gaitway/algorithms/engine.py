@@ -25,8 +25,10 @@ BeforeStep = Callable[[dict[str, Tensor], Tensor], None]
 
 ALIGNMENT = 16
 """Every parameter begins at a multiple of this many numbers: fast matrix products ask for it."""
-PIECE = 4096
-"""A GPU's optimiser gives each of its processors a tensor: one flat tensor would keep most of them idle."""
+PIECES = ((36 * 4096, 4096), (72 * 16384, 16384))
+"""(parameters up to, length of a piece): a GPU's optimiser takes 36 tensors at a time and gives each block of threads
+one of them, or 65536 numbers of it. One flat tensor would keep most processors idle if it is small; the many pieces of
+a large one would be worked off in turn. Larger ones stay whole."""
 
 
 class FlatParameters:
@@ -71,8 +73,9 @@ class FlatParameters:
     def _for_optimiser(self) -> list[nn.Parameter]:
         if self.value.device.type != "cuda":
             return [self.value]
+        length = next((piece for limit, piece in PIECES if self.value.numel() <= limit), self.value.numel())
         pieces = []
-        for piece, gradient in zip(self.value.data.split(PIECE), self.gradient.split(PIECE), strict=True):
+        for piece, gradient in zip(self.value.data.split(length), self.gradient.split(length), strict=True):
             pieces.append(nn.Parameter(piece))
             pieces[-1].grad = gradient
         return pieces
@@ -153,14 +156,13 @@ class Engine:
         self.learning_rate.fill_(value)
 
     def state_dict(self) -> dict[str, Any]:
-        states = [self.optimiser.state.get(piece, {}) for piece in self.parameters.pieces]
+        states = [self.optimiser.state[piece] for piece in self.parameters.pieces]
         moments = {name: torch.cat([state[name] for state in states]) for name in states[0] if name != "step"}
-        count = {"step": states[0]["step"].clone()} if moments else {}
         return {
             "names": list(self.parameters.names),
             "shapes": [list(shape) for shape in self.parameters.shapes],
             "learning_rate": self.learning_rate.clone(),
-            "optimiser": count | moments,
+            "optimiser": {"step": states[0]["step"].clone()} | moments,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -174,23 +176,12 @@ class Engine:
                 f"{list(state['names'])}, here they are {self.parameters.names}"
             )
         self.learning_rate.copy_(state["learning_rate"])
-        moments = {name: value for name, value in state["optimiser"].items() if name != "step"}
-        if not moments:  # before its first step
-            for held in self.optimiser.state.values():
-                for value in held.values():
-                    value.zero_()
-            return
+        held = [self.optimiser.state[piece] for piece in self.parameters.pieces]
         sizes = [len(piece) for piece in self.parameters.pieces]
-        parts = {name: value.to(self.parameters.value.device).split(sizes) for name, value in moments.items()}
-        for index, piece in enumerate(self.parameters.pieces):
-            loaded = {name: part[index] for name, part in parts.items()}
-            loaded["step"] = state["optimiser"]["step"].to(piece.device)
-            held = self.optimiser.state[piece]
-            for name, value in loaded.items():  # into the same memory, if there is some: a recorded step reads that
-                if name in held:
-                    held[name].copy_(value)
-                else:
-                    held[name] = value.clone()
+        for name, value in state["optimiser"].items():  # into the same memory: a recorded step reads that
+            parts = value.to(self.learning_rate.device).expand(len(held)) if name == "step" else value.split(sizes)
+            for own, part in zip(held, parts, strict=True):
+                own[name].copy_(part)
 
     def _add(self, statistics: dict[str, Tensor]) -> None:
         """Sums, behind the number of steps they are of: a recorded step must count itself."""

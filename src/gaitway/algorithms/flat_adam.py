@@ -16,23 +16,25 @@ from torch import Tensor
 class FlatAdam(torch.optim.Adam):
     """`torch.optim.Adam` for parameters whose gradients are there and stay in their place.
 
-    `decoupled_weight_decay=True` makes it AdamW.
+    They are pieces of one thing: one count of steps serves all. `decoupled_weight_decay=True` makes it AdamW.
     """
 
     def __init__(self, parameters: Sequence[Tensor], **options: Any) -> None:
         super().__init__(list(parameters), **options, fused=True)
         if any(parameter.grad is None for parameter in parameters):
             raise ValueError("a parameter has no gradient; give the optimiser only what is learnt, gradients allocated")
+        count = torch.zeros((), device=parameters[0].device)
+        for parameter in parameters:
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            self.state[parameter] = {"step": count} | moments
         self._collected: list[list[Tensor]] = []
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         (group,) = self.param_groups
         if not self._is_current(group["params"]):
-            super().step()  # makes the state, where there is none
             self._collect(group["params"])
-            return
         parameters, gradients, means, squares, counts = self._collected
-        torch._foreach_add_(counts, 1)
+        counts[0].add_(1)
         kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
         kernel(
             parameters, gradients, means, squares, [], counts,
@@ -44,13 +46,13 @@ class FlatAdam(torch.optim.Adam):
 
     def _is_current(self, parameters: list[Tensor]) -> bool:
         """Whether what was collected is still the optimiser's state: loading may put other tensors there."""
-        if not self._collected:
-            return False
-        state = self.state.get(parameters[0], {})
-        return state.get("exp_avg") is self._collected[2][0]
+        return bool(self._collected) and self.state[parameters[0]]["exp_avg"] is self._collected[2][0]
 
     def _collect(self, parameters: list[Tensor]) -> None:
-        states = [self.state[parameter] for parameter in parameters]
+        count = self.state[parameters[0]]["step"]
+        for parameter in parameters:  # loading makes a count for each
+            self.state[parameter]["step"] = count
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
-        self._collected = [[parameter.detach() for parameter in parameters], gradients, *moments]
+        means, squares = ([self.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq"))
+        detached = [parameter.detach() for parameter in parameters]
+        self._collected = [detached, gradients, means, squares, [count] * len(detached)]
