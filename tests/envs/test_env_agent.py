@@ -7,6 +7,8 @@ from gaitway.core.agent import Agent, Agents, TemporalAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import EnvAgent, episode_ends
 from gaitway.envs.registry import make_env
+from gaitway.envs.vec_env import Step
+from gaitway.envs.wrappers import Wrapper
 
 
 class Push(Agent):
@@ -119,3 +121,51 @@ def test_a_seed_begins_new_episodes_that_depend_on_it_alone():
 
     assert torch.equal(first_row(7, played=True), first_row(7, played=False))
     assert not torch.equal(first_row(7, played=False), first_row(8, played=False))
+
+
+class Script(Wrapper):
+    """Hands out the tensors of a list, one after the other, as rewards."""
+
+    rewards: list[torch.Tensor]
+
+    def step(self, action):
+        step = self.env.step(action)
+        return Step(step.obs, self.rewards.pop(0), step.terminated, step.truncated, step.final_obs, step.metrics)
+
+
+@pytest.mark.parametrize("kind", ["dense", "shared", "growing"])
+def test_rows_hold_what_tensors_held_when_they_came(kind):
+    """Tensors that come again with other numbers in them, and others in between."""
+    env = Script(make_env("toy/constant", num_envs=2, seed=0))
+    world = EnvAgent(env)
+    push = Push(0.0)
+    dense = Workspace.dense(world.variables(40) | {"action": Variable(40, 2, (1,))})
+    ws = {"growing": Workspace(), "dense": dense, "shared": dense.share_memory()}[kind]
+    buffers = [torch.zeros(2) for _ in range(3)]
+    turns = [(0, 1, 0, 1, 0, 2, 2, 0, 1, 2)[i % 10] for i in range(40)]
+    env.rewards = [buffers[turn] if i % 7 else torch.zeros(2) for i, turn in enumerate(turns)]
+    expected, coming = [], list(env.rewards)
+
+    class Fill(Agent):
+        writes = ("unused",)
+
+        def step(self, ws, t):
+            coming[t].copy_(torch.tensor([t + 1.0, -t]))
+            expected.append(coming[t].clone())
+
+    TemporalAgent(Agents(world.observe, push, Fill(), world.advance)).run(ws, n_steps=40)
+    assert ws.kind("env/reward") == kind
+    assert torch.equal(ws["env/reward"], torch.stack(expected))
+
+
+def test_rows_beyond_the_end_and_other_shapes_are_refused_as_ever():
+    world, _, loop = cast("toy/constant", num_envs=2)
+    ws = Workspace.dense(world.variables(6) | {"action": Variable(9, 2, (1,))})
+    with pytest.raises(IndexError, match=r"row 6 of variable 'env/reward' is outside 0\.\.5"):
+        loop(ws, 0, n_steps=9)
+    env = Script(make_env("toy/constant", num_envs=2, seed=0))
+    env.rewards = [torch.zeros(2)] * 4 + [torch.zeros(2, 1)]
+    world = EnvAgent(env)
+    ws = Workspace.dense(world.variables(6) | {"action": Variable(6, 2, (1,))})
+    with pytest.raises(ValueError, match=r"'env/reward' has rows \[2\]"):
+        TemporalAgent(Agents(world.observe, Push(0.0), world.advance)).run(ws, n_steps=6)

@@ -442,6 +442,26 @@ def test_nested_observations_become_groups():
     assert report.ok, report
 
 
+@pytest.mark.parametrize(
+    ("space", "group"),
+    [
+        (spaces.Box(0, 255, (2, 3, 1), np.uint8), (2, 3, 1)),
+        (spaces.Box(-9.0, 9.0, (4,), np.float64), (4,)),
+        (spaces.Box(-9.0, 9.0, (), np.float32), (1,)),
+    ],
+)
+def test_every_instance_has_its_own_row(space, group):
+    values = [np.full(space.shape, number, space.dtype) for number in (3, 1, 2)]
+    env = GymnasiumEnv([lambda value=value: Shows(space, value) for value in values])
+    for _ in range(2):
+        obs = env.step(torch.zeros(3, dtype=torch.int64)).obs["policy"]
+        assert obs.shape == (3, *group)
+        assert obs.flatten(1).double().mean(1).tolist() == [3.0, 1.0, 2.0]
+    env._single_envs()[1].value = np.zeros((*space.shape, 2), space.dtype)
+    with pytest.raises(ValueError, match=r"shape|dimension"):
+        env.step(torch.zeros(3, dtype=torch.int64))
+
+
 def test_flat_observations_are_the_group_policy():
     codec = ObservationCodec(spaces.Box(-1, 1, (3,), np.float32), torch.float64)
     assert [(group.name, group.shape, group.dtype) for group in codec.groups] == [("policy", (3,), "float64")]

@@ -24,10 +24,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from torch import Tensor
 
 from gaitway.core.seeding import PURPOSES, instance_seeds
+from gaitway.envs.action_arrays import ActionReader
 from gaitway.envs.gymnasium_spaces import ActionCodec, ObservationCodec, StepBuffers, moved
 from gaitway.envs.gymnasium_state import restore, snapshot
 from gaitway.envs.gymnasium_vector import AsyncOptions, EnvFactory, autoreset_mode, facts_of, make_vector
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
+from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 
 
 class GymnasiumEnv(VecEnv):
@@ -89,6 +90,7 @@ class GymnasiumEnv(VecEnv):
             | ({"async_options": dict(async_options)} if isinstance(async_options, Mapping) and async_options else {})
             | ({"metrics": list(metrics)} if metrics else {}),
         )
+        self._read = ActionReader(self.spec, self.num_envs)
         self.reset(seed)
         self.spec = dataclasses.replace(self.spec, exact_state=self._is_exact())
 
@@ -98,21 +100,17 @@ class GymnasiumEnv(VecEnv):
         return self._reset(reseed=seed is not None)
 
     def step(self, action: Tensor) -> Step:
-        values = self._actions.to_numpy(check_action(action, self.spec, self.num_envs))
-        slot = self._next_slot()
+        values = self._actions.encode(self._read(action))
         raw, reward, terminated, truncated, infos = self._advance(values)
-        live = ~self._pending
-        fallen = np.asarray(terminated, dtype=bool) & live
-        late = np.asarray(truncated, dtype=bool) & live & ~fallen  # termination wins
-        done = fallen | late
-        slot.fill(np.where(live, reward, 0.0), fallen, late, live)
-        self._elapsed = np.where(live, self._elapsed + 1, 0)
+        slot = self._next_slot()
+        done = self._write_ends(reward, terminated, truncated, slot)
         self._observations.write(raw, slot.obs)
-        self._write_metrics(infos, slot, live)
+        if slot.metrics:
+            self._write_metrics(infos, slot, ~self._pending)
         final_obs = slot.obs
         if self.spec.reset_rows:
             self._pending = done
-        elif done.any():
+        elif np.count_nonzero(done):
             final_obs = self._finish(done, infos, slot)
         return slot.as_step(final_obs, self.spec.reset_rows, self.device)
 
@@ -234,6 +232,20 @@ class GymnasiumEnv(VecEnv):
             raise TimeoutError(
                 f"{name} of {self.spec.id} took longer than {timeout_s} s; raise async_options.{name}_timeout_s"
             ) from error
+
+    def _write_ends(self, reward: Any, terminated: Any, truncated: Any, slot: StepBuffers) -> np.ndarray:
+        """Everything that is `[B]`, and how old the episodes are; returns which of them ended."""
+        fallen, late = np.asarray(terminated, dtype=bool), np.asarray(truncated, dtype=bool)
+        self._elapsed += 1
+        if not self.spec.reset_rows:
+            late = late > fallen  # termination wins
+            slot.fill(reward, fallen, late, True)
+            return fallen | late
+        live = ~self._pending
+        self._elapsed[self._pending] = 0
+        fallen, late = fallen & live, (late > fallen) & live
+        slot.fill(np.where(live, reward, 0.0), fallen, late, live)
+        return fallen | late
 
     def _finish(self, done: np.ndarray, infos: Mapping[str, Any], slot: StepBuffers) -> Observation:
         """Fill `final_obs` of same-step and disabled modes, and `obs` with the start of the new episodes."""

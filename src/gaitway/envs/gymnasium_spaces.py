@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import Space, spaces
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gaitway.envs.vec_env import ActionSpec, Component, Observation, ObservationGroup, Step
@@ -93,21 +94,26 @@ class ActionCodec:
         self._last = self._first + np.array(self.spec.choices, dtype=np.int64) - 1
 
     def to_numpy(self, action: Tensor) -> np.ndarray:
-        """Checked action -> `[B, *space.shape]` in the dtype of the space; continuous values are clipped to it here."""
+        """Action of the right shape -> `[B, *space.shape]`; choices that do not exist are refused here."""
         values = action.cpu().numpy()
-        if self.spec.kind == "continuous":
-            box = self._space
-            values = values.astype(box.dtype).reshape(-1, *(box.shape or ()))
-            return np.clip(values, box.low, box.high)  # type: ignore[attr-defined]
-        flat = values.reshape(len(values), -1)
-        outside = (flat < self._first) | (flat > self._last)
-        if outside.any():
-            row, column = np.argwhere(outside)[0]
-            raise ValueError(
-                f"the action of instance {row} is {flat[row, column]} in {self.spec.names[column]!r}; "
-                f"it takes {self._first[column]} to {self._last[column]}"
-            )
-        return values.astype(self._space.dtype).reshape(-1, *(self._space.shape or ()))
+        if self.spec.kind != "continuous":
+            flat = values.reshape(len(values), -1)
+            outside = (flat < self._first) | (flat > self._last)
+            if outside.any():
+                row, column = np.argwhere(outside)[0]
+                raise ValueError(
+                    f"the action of instance {row} is {flat[row, column]} in {self.spec.names[column]!r}; "
+                    f"it takes {self._first[column]} to {self._last[column]}"
+                )
+        return self.encode(values)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Checked values -> a copy `[B, *space.shape]` in the dtype of the space; continuous ones are clipped to it."""
+        box = self._space
+        values = values.astype(box.dtype).reshape(-1, *(box.shape or ()))
+        if self.spec.kind != "continuous":
+            return values
+        return np.minimum(np.maximum(values, box.low), box.high)  # type: ignore[attr-defined]
 
 
 class StepBuffers:
@@ -120,7 +126,7 @@ class StepBuffers:
         self.terminated, self.truncated, self.valid = (torch.zeros(num_envs, dtype=torch.bool) for _ in range(3))
         self.metrics = {name: torch.zeros(num_envs, dtype=dtype) for name in metrics}
 
-    def fill(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray) -> None:
+    def fill(self, reward: ArrayLike, terminated: ArrayLike, truncated: ArrayLike, valid: ArrayLike) -> None:
         """Everything that is `[B]`."""
         for target, values in zip(
             (self.reward, self.terminated, self.truncated, self.valid),
@@ -131,6 +137,10 @@ class StepBuffers:
 
     def as_step(self, final_obs: Observation, reset_rows: bool, device: torch.device) -> Step:
         """`final_obs` is this object's own, or its `obs` where nothing ended."""
+        valid = self.valid if reset_rows else None
+        if device.type == "cpu":
+            flat = self.reward, self.terminated, self.truncated
+            return Step(dict(self.obs), *flat, dict(final_obs), dict(self.metrics), valid)
         return Step(
             obs=moved(self.obs, device),
             reward=self.reward.to(device),
@@ -138,13 +148,13 @@ class StepBuffers:
             truncated=self.truncated.to(device),
             final_obs=moved(final_obs, device),
             metrics=moved(self.metrics, device),
-            valid=self.valid.to(device) if reset_rows else None,
+            valid=None if valid is None else valid.to(device),
         )
 
 
 def moved(tensors: Observation, device: torch.device) -> Observation:
     """The same tensors on the CPU, copies elsewhere."""
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+    return dict(tensors) if device.type == "cpu" else {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def _walk(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Space]]:

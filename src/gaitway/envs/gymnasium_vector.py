@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import concatenate, iterate
 
 EnvFactory = Callable[[], gymnasium.Env]
 
@@ -70,7 +73,33 @@ class _LeanInfos:
 
 
 class _LeanSync(_LeanInfos, SyncVectorEnv):
-    pass
+    """Steps the environments of this process and resets in the same step. What it returns is its own memory."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As gymnasium's, which takes half as long again as small environments do: it handles every auto-reset mode,
+        gathers infos that nobody reads, copies, and stacks observations in Python."""
+        infos: dict[str, Any] = {}
+        rewards, terminations, truncations = self._rewards, self._terminations, self._truncations
+        for index, (env, action) in enumerate(zip(self.envs, iterate(self.action_space, actions), strict=True)):
+            obs, rewards[index], terminated, truncated, info = env.step(action)
+            terminations[index], truncations[index] = terminated, truncated
+            if terminated or truncated:
+                infos.setdefault("final_obs", np.full(self.num_envs, None, dtype=object))[index] = obs
+                if self.kept_metrics:
+                    infos = self._add_info(infos, {"final_info": info}, index)
+                obs, info = env.reset()
+            self._env_obs[index] = obs
+            if self.kept_metrics:
+                infos = self._add_info(infos, info, index)
+        return self._stacked(), rewards, terminations, truncations, infos
+
+    def _stacked(self) -> Any:
+        """The observations of all instances; for those of one array each in one call."""
+        space, batch = self.single_observation_space, self._observations
+        if isinstance(space, spaces.Box) and space.shape:
+            np.concatenate(self._env_obs, out=batch.reshape(-1, *space.shape[1:]))  # type: ignore[arg-type]
+            return batch
+        return concatenate(space, self._env_obs, batch)
 
 
 class _LeanAsync(_LeanInfos, AsyncVectorEnv):

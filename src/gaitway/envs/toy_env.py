@@ -1,35 +1,41 @@
-"""Small tasks on tensors: thousands of instances cost next to nothing.
+"""Small tasks on arrays: thousands of instances cost next to nothing.
 
 `ToyEnv` owns time (steps, ends, resets, random streams, stored state); a `Toy` owns meaning: what the state `[B, S]` of
-the instances is, how it moves and what is seen of it. States are float64 whatever the output type.
+the instances is, how it moves and what is seen of it. States are float64 whatever the output type. They are NumPy
+arrays, because for a few hundred instances a call of NumPy takes a third of the time of one of PyTorch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gaitway.core.seeding import EpisodeStreams
-from gaitway.envs.vec_env import (
-    ActionSpec,
-    Component,
-    EnvSpec,
-    Observation,
-    ObservationGroup,
-    Step,
-    VecEnv,
-    check_action,
-)
+from gaitway.envs.action_arrays import ActionReader
+from gaitway.envs.episode_generator import EpisodeGenerator
+from gaitway.envs.step_buffers import StepBuffers
+from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
 
 Groups = dict[str, tuple[Component, ...]]
+_NUMPY_DTYPE: dict[torch.dtype, type[np.floating]] = {
+    torch.float16: np.float16,
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+}
 
 
 class Toy:
-    """One task; subclasses set the attributes and write the methods."""
+    """One task; subclasses set the attributes and write the methods.
+
+    Columns of the states are contiguous, and so are those of `np.empty_like(state)`: work with whole columns. Arrays
+    that come in are read only; what goes out is copied before anything else happens.
+    """
 
     groups: Groups
     action: ActionSpec
@@ -43,21 +49,21 @@ class Toy:
         """First state of one episode, `S` numbers."""
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
-    def advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """State `[B, S]` and checked action -> next state `[B, S]`, reward `[B]`, terminated bool `[B]`."""
+    def advance(self, state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ArrayLike, np.ndarray]:
+        """State `[B, S]` and checked action -> next state `[B, S]`, reward `[B]` or a number, terminated bool `[B]`."""
         raise TypeError(f"{type(self).__name__} does not implement advance")
 
-    def observe(self, state: Tensor) -> Observation:
-        """What is seen of the states `[B, S]`: one tensor `[B, D]` per group."""
+    def observe(self, state: np.ndarray) -> dict[str, np.ndarray]:
+        """What is seen of the states `[B, S]`: one array `[B, D]` per group."""
         raise TypeError(f"{type(self).__name__} does not implement observe")
 
-    def measure(self, state: Tensor) -> dict[str, Tensor]:
+    def measure(self, state: np.ndarray) -> dict[str, np.ndarray]:
         """Metrics `[B]` of the states just reached."""
         return {}
 
 
 class ToyEnv(VecEnv):
-    """`num_envs` instances of a `Toy`. Every returned tensor is new, so nothing is ever overwritten."""
+    """`num_envs` instances of a `Toy`. Two sets of returned tensors take turns; on a GPU they are copies."""
 
     def __init__(
         self,
@@ -73,10 +79,12 @@ class ToyEnv(VecEnv):
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; use at least 1")
+        if dtype not in _NUMPY_DTYPE:
+            raise ValueError(f"dtype is {dtype}; toys take {[str(kind) for kind in _NUMPY_DTYPE]}")
         self.toy = toy
         self.num_envs = num_envs
         self.device = torch.device(device)
-        self._dtype = dtype
+        self._dtype = _NUMPY_DTYPE[dtype]
         self._streams = EpisodeStreams(num_envs, purpose)
         name = str(dtype).removeprefix("torch.")
         self.spec = EnvSpec(
@@ -91,35 +99,56 @@ class ToyEnv(VecEnv):
             metrics=toy.metrics,
             options=toy.options,
         )
+        self._state: np.ndarray
+        self._clock, self._deadline = 0, math.inf
+        self._born = np.zeros(num_envs, dtype=np.int64)
+        self._allocate()
         self.reset(seed)
+
+    def _allocate(self) -> None:
+        self._read = ActionReader(self.spec, self.num_envs)
+        self._generator = EpisodeGenerator(self._streams)
+        self._buffers = [StepBuffers(self.spec, self.num_envs, self._dtype) for _ in range(2)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the buffers: their arrays and tensors have memory in common, which a copy would not have."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_read", "_generator", "_buffers")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._allocate()
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
         self._streams.restart(seed)
-        self._state = self._draw(np.arange(self.num_envs))
-        self._elapsed = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
-        return self._observe(self._state)
+        if seed is not None:
+            self._generator.forget()
+        self._set_ages(0)
+        first = [self.toy.draw(self._generator.at(row)) for row in range(self.num_envs)]
+        return self._start_from(_by_column(first))
 
     def step(self, action: Tensor) -> Step:
-        action = check_action(action, self.spec, self.num_envs).to(self.device)
-        reached, reward, terminated = self.toy.advance(self._state, action)
-        self._elapsed = self._elapsed + 1
-        truncated = torch.zeros_like(terminated)
-        if self.spec.max_episode_steps:
-            truncated = (self._elapsed >= self.spec.max_episode_steps) & ~terminated
-        done = terminated | truncated
-        final_obs = self._observe(reached)
-        metrics = {name: value.to(self._dtype, copy=True) for name, value in self.toy.measure(reached).items()}
-        self._state, obs = reached, final_obs
-        if done.any():
-            self._state = self._restarted(reached, done)
-            self._elapsed = torch.where(done, 0, self._elapsed)
-            obs = self._observe(self._state)
-        return Step(obs, reward.to(self._dtype, copy=True), terminated, truncated, final_obs, metrics)
+        toy = self.toy
+        reached, reward, terminated = toy.advance(self._state, self._read(action))
+        out = self._next_buffers()
+        out.reward[:] = reward
+        out.terminated[:] = terminated
+        self._clock += 1
+        is_late = self._clock >= self._deadline
+        ended = self._mark_ends(out, is_late)
+        for name, value in toy.measure(reached).items():
+            out.metrics[name][:] = value
+        for name, value in toy.observe(reached).items():
+            out.final_obs[name][:] = value
+            out.obs[name][:] = out.final_obs[name]
+        self._state = self._restarted(reached, ended, out) if len(ended) else reached
+        if is_late:
+            self._deadline = self._next_deadline()
+        return out.as_step(self.device)
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "state": self._state.clone(),
-            "elapsed": self._elapsed.clone(),
+            **self.scenario(),
+            "elapsed": self.elapsed,
             **{name: torch.from_numpy(array.copy()) for name, array in self._streams.arrays().items()},
         }
 
@@ -127,52 +156,86 @@ class ToyEnv(VecEnv):
         known = ["state", "elapsed", *self._streams.arrays()]
         if set(state) != set(known):
             raise ValueError(f"a state of {self.spec.id} has the entries {known}; got {list(state)}")
-        self._state = self._checked(state["state"])
-        self._elapsed = state["elapsed"].clone().to(self.device)
+        first = self._checked(state["state"])
+        self._set_ages(state["elapsed"].cpu().numpy())
         for name, array in self._streams.arrays().items():
             array[...] = state[name].cpu().numpy()
-        return self._observe(self._state)
+        self._generator.forget()
+        return self._start_from(first)
 
     def scenario(self) -> dict[str, Tensor]:
         """The present states `[B, S]`."""
-        return {"state": self._state.clone()}
+        return {"state": torch.from_numpy(self._state.copy(order="C")).to(self.device)}
 
     def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
         if set(scenario) != {"state"}:
             raise KeyError(f"a scenario of {self.spec.id} has the fields ['state']; got {list(scenario)}")
-        self._state = self._checked(scenario["state"])
-        self._elapsed = torch.zeros_like(self._elapsed)
-        return self._observe(self._state)
+        first = self._checked(scenario["state"])
+        self._set_ages(0)
+        return self._start_from(first)
 
     @property
     def elapsed(self) -> Tensor:
-        return self._elapsed.clone()
+        return torch.from_numpy(self._clock - self._born).to(self.device)
 
     def set_elapsed(self, steps: Tensor) -> None:
         limit = self.spec.max_episode_steps
         if steps.shape != (self.num_envs,) or bool((steps < 0).any()) or (limit and bool((steps >= limit).any())):
             raise ValueError(f"ages must be {self.num_envs} integers in 0..{limit - 1}; got {steps.tolist()}")
-        self._elapsed = steps.to(self.device, torch.int64).clone()
+        self._set_ages(steps.cpu().numpy())
 
-    def _observe(self, state: Tensor) -> Observation:
-        return {name: value.to(self._dtype, copy=True) for name, value in self.toy.observe(state).items()}
+    def _start_from(self, state: np.ndarray) -> Observation:
+        """Go on from the states `[B, S]`; returns what is seen of them."""
+        self._state = state
+        out = self._next_buffers()
+        for name, value in self.toy.observe(state).items():
+            out.obs[name][:] = value
+        return out.observation(self.device)
 
-    def _draw(self, rows: np.ndarray) -> Tensor:
-        """First states `[len(rows), S]` of the present episodes of `rows`."""
-        first = [self.toy.draw(self._streams.generator(row)) for row in rows.tolist()]
-        return torch.tensor(first, dtype=torch.float64, device=self.device)
+    def _set_ages(self, elapsed: np.ndarray | int) -> None:
+        self._born[:] = self._clock - elapsed
+        self._deadline = self._next_deadline()
 
-    def _restarted(self, reached: Tensor, done: Tensor) -> Tensor:
-        rows = done.nonzero().squeeze(-1)
-        numbers = rows.cpu().numpy()
-        self._streams.episode[numbers] += 1
-        return reached.index_copy(0, rows, self._draw(numbers))
+    def _next_deadline(self) -> float:
+        """When the oldest episode times out, by the clock. Until then nobody has to look."""
+        limit = self.spec.max_episode_steps
+        return float(self._born.min()) + limit if limit else math.inf
 
-    def _checked(self, state: Any) -> Tensor:
-        state = torch.as_tensor(state, dtype=torch.float64, device=self.device)
+    def _mark_ends(self, out: StepBuffers, is_late: bool) -> np.ndarray:
+        """Truncate who is late and has not terminated; returns the rows whose episodes ended."""
+        if not is_late:
+            out.truncated[:] = False
+            return out.terminated.nonzero()[0]
+        late = self._clock - self._born >= self.spec.max_episode_steps
+        np.greater(late, out.terminated, out=out.truncated)
+        return (out.terminated | out.truncated).nonzero()[0]
+
+    def _restarted(self, reached: np.ndarray, ended: np.ndarray, out: StepBuffers) -> np.ndarray:
+        """`reached` with the first states of new episodes in the rows `ended`, whose observations go to `out`."""
+        state = reached.copy(order="K")  # a toy may have handed out an array of its own
+        for row in ended.tolist():
+            self._streams.episode[row] += 1
+            self._born[row] = self._clock
+            state[row] = self.toy.draw(self._generator.at(row))
+        for name, value in self.toy.observe(state[ended]).items():
+            out.obs[name][ended] = value
+        return state
+
+    def _next_buffers(self) -> StepBuffers:
+        """The set that nobody may still be reading."""
+        self._buffers.reverse()
+        return self._buffers[0]
+
+    def _checked(self, state: Any) -> np.ndarray:
+        state = torch.as_tensor(state, dtype=torch.float64, device="cpu").numpy()
         if state.shape != self._state.shape:
             raise ValueError(
                 f"the state has shape {list(state.shape)}; {self.spec.id} with {self.num_envs} instances takes "
                 f"{list(self._state.shape)}"
             )
-        return state.clone()
+        return _by_column(state)
+
+
+def _by_column(state: ArrayLike) -> np.ndarray:
+    """A float64 copy of states `[B, S]` whose columns are contiguous."""
+    return np.array(state, dtype=np.float64, order="F")

@@ -105,10 +105,9 @@ def test_cartpole_is_gymnasiums():
 
 def test_cartpole_metric_totals():
     env = make("toy/cartpole", 1, max_episode_steps=5)
-    steps = [env.step(torch.tensor([number % 2])) for number in range(6)]
-    total = sum(step.metrics["angle"].item() for step in steps[:5])
-    assert_close(steps[4].metrics["angle_episode"].item(), total)
-    assert_close(steps[5].metrics["angle_episode"], steps[5].metrics["angle"])
+    steps = [{k: v.item() for k, v in env.step(torch.tensor([i % 2])).metrics.items()} for i in range(6)]
+    assert_close(steps[4]["angle_episode"], sum(step["angle"] for step in steps[:5]))
+    assert_close(steps[5]["angle_episode"], steps[5]["angle"])
 
 
 def test_oscillator_on_paper():
@@ -122,8 +121,8 @@ def test_oscillator_on_paper():
     assert_close(step.reward.item(), math.exp(-4 * error))
     assert_close(step.metrics["tracking_error"].item(), abs(0.2312 - 0.5 * math.sin(angle)))
     start = make("toy/oscillator", 50).scenario()["state"]
-    position, velocity = oscillator_reference(start[:, 2])
-    assert_close(start[:, :2], torch.stack([position, velocity], -1))
+    position, velocity = oscillator_reference(start[:, 2].numpy())
+    assert_close(start[:, :2].numpy(), np.stack([position, velocity], -1))
     assert start[:, 2].unique().numel() == 50
 
 
@@ -142,11 +141,32 @@ def test_streams_are_those_of_the_seeding_rule():
     assert evaluation.scenario()["state"][0, 0].item() == generator.uniform(-math.pi, math.pi)
 
 
+def test_streams_stay_those_of_the_rule_over_many_episodes_and_new_seeds():
+    env = make("toy/pendulum", 2, seed=7, max_episode_steps=1)
+    for seed, episodes in ((7, 150), (2**40 + 3, 20)):
+        env.reset(seed)
+        for episode in range(episodes):
+            generator = instance_generator(np.array([seed, 1]), episode)
+            assert env.scenario()["state"][1].tolist() == [generator.uniform(-np.pi, np.pi), generator.uniform(-1, 1)]
+            env.step(torch.zeros(2, 1))
+        env.step(torch.zeros(2, 1))
+        state = env.state_dict()
+        state["episode"] = torch.tensor([3, 40])  # a stored state may lie anywhere
+        env.load_state_dict(state)
+        env.step(torch.zeros(2, 1))
+        generator = instance_generator(np.array([seed, 1]), 41)
+        assert env.scenario()["state"][1, 0].item() == generator.uniform(-np.pi, np.pi)
+
+
 def test_ages_can_be_spread():
     env = make("toy/pendulum", 3)
     env.set_elapsed(torch.tensor([199, 0, 198]))
     assert env.step(torch.zeros(3, 1)).truncated.tolist() == [True, False, False]
     assert env.step(torch.zeros(3, 1)).truncated.tolist() == [False, False, True]
+    assert env.elapsed.tolist() == [1, 2, 0]
+    ends = [env.step(torch.zeros(3, 1)).truncated.tolist() for _ in range(200)]
+    assert [row for row, flags in enumerate(ends) if any(flags)] == [197, 198, 199]  # each in its own 200th step
+    assert [ends[row] for row in (197, 198, 199)] == [[False, True, False], [True, False, False], [False, False, True]]
     with pytest.raises(ValueError, match=r"0\.\.199"):
         env.set_elapsed(torch.tensor([0, 0, 200]))
 

@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from gaitway.envs.toy_env import Toy
-from gaitway.envs.vec_env import ActionSpec, Component, Observation
+from gaitway.envs.vec_env import ActionSpec, Component
+
+Array = np.ndarray
+Reached = tuple[Array, Array, Array]
+ONE, NEVER = np.array(1.0), np.array(False)
+"""The reward of every instance, and the end of none."""
 
 
 class Constant(Toy):
@@ -29,10 +32,10 @@ class Constant(Toy):
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
         return (1.0,)
 
-    def advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return state, state[:, 0], torch.zeros_like(state[:, 0], dtype=torch.bool)
+    def advance(self, state: Array, action: Array) -> Reached:
+        return state, state[:, 0], NEVER
 
-    def observe(self, state: Tensor) -> Observation:
+    def observe(self, state: Array) -> dict[str, Array]:
         return {"policy": state}
 
 
@@ -53,15 +56,15 @@ class Cue(Toy):
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
         return (float(2 * generator.integers(2) - 1), 0.0)
 
-    def advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        cue, step = state.unbind(-1)
+    def advance(self, state: Array, action: Array) -> Reached:
+        cue, step = state.T
         answering = step >= self.delay
-        reward = torch.where(answering, -((action[:, 0].double() - cue) ** 2), 0.0)
-        return torch.stack([cue, step + 1], -1), reward, answering
+        reward = np.where(answering, -((action[:, 0] - cue) ** 2), 0.0)
+        return _columns(cue, step + 1), reward, answering
 
-    def observe(self, state: Tensor) -> Observation:
-        cue, step = state.unbind(-1)
-        return {"policy": torch.stack([torch.where(step == 0, cue, 0.0), step / self.delay], -1)}
+    def observe(self, state: Array) -> dict[str, Array]:
+        cue, step = state.T
+        return {"policy": _columns(np.where(step == 0, cue, 0.0), step / self.delay)}
 
 
 class Pendulum(Toy):
@@ -77,18 +80,17 @@ class Pendulum(Toy):
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
         return (generator.uniform(-math.pi, math.pi), generator.uniform(-1.0, 1.0))
 
-    def advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        angle, velocity = state.unbind(-1)
-        torque = action[:, 0].double().clamp(-2.0, 2.0)
-        upright = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
+    def advance(self, state: Array, action: Array) -> Reached:
+        angle, velocity = state.T
+        torque = _clipped(action[:, 0], 2.0)
+        upright = (angle + math.pi) % (2 * math.pi) - math.pi
         cost = upright**2 + 0.1 * velocity**2 + 0.001 * torque**2
-        velocity = (velocity + (15.0 * torch.sin(angle) + 3.0 * torque) * self.control_dt).clamp(-8.0, 8.0)
-        reached = torch.stack([angle + velocity * self.control_dt, velocity], -1)
-        return reached, -cost, torch.zeros_like(cost, dtype=torch.bool)
+        velocity = _clipped(velocity + (15.0 * np.sin(angle) + 3.0 * torque) * self.control_dt, 8.0)
+        return _columns(angle + velocity * self.control_dt, velocity), -cost, NEVER
 
-    def observe(self, state: Tensor) -> Observation:
-        angle, velocity = state.unbind(-1)
-        return {"pos": torch.stack([torch.cos(angle), torch.sin(angle)], -1), "vel": velocity[:, None] / 8.0}
+    def observe(self, state: Array) -> dict[str, Array]:
+        angle, velocity = state.T
+        return {"pos": _columns(np.cos(angle), np.sin(angle)), "vel": velocity[:, None] / 8.0}
 
 
 class Oscillator(Toy):
@@ -112,24 +114,23 @@ class Oscillator(Toy):
         angle = 2 * math.pi * seconds
         return (0.5 * math.sin(angle), math.pi * math.cos(angle), seconds)
 
-    def advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        position, velocity, seconds = state.unbind(-1)
-        force = action[:, 0].double().clamp(-1.0, 1.0)
+    def advance(self, state: Array, action: Array) -> Reached:
+        position, velocity, seconds = state.T
+        force = _clipped(action[:, 0], 1.0)
         velocity = velocity + (30.0 * force - 2.0 * velocity) * self.control_dt
         position = position + velocity * self.control_dt
         seconds = seconds + self.control_dt
         reference, reference_velocity = oscillator_reference(seconds)
         error = (position - reference) ** 2 + ((velocity - reference_velocity) / (2 * math.pi)) ** 2
-        reached = torch.stack([position, velocity, seconds], -1)
-        return reached, torch.exp(-4.0 * error), torch.zeros_like(error, dtype=torch.bool)
+        return _columns(position, velocity, seconds), np.exp(-4.0 * error), NEVER
 
-    def observe(self, state: Tensor) -> Observation:
+    def observe(self, state: Array) -> dict[str, Array]:
         angle = 2 * math.pi * state[:, 2]
         features = state[:, :2]
-        return {"policy": features, "phase": torch.stack([angle.sin(), angle.cos()], -1), "amp": features.clone()}
+        return {"policy": features, "phase": _columns(np.sin(angle), np.cos(angle)), "amp": features}
 
-    def measure(self, state: Tensor) -> dict[str, Tensor]:
-        return {"tracking_error": (state[:, 0] - oscillator_reference(state[:, 2])[0]).abs()}
+    def measure(self, state: Array) -> dict[str, Array]:
+        return {"tracking_error": np.abs(state[:, 0] - oscillator_reference(state[:, 2])[0])}
 
 
 class CartPole(Toy):
@@ -146,31 +147,36 @@ class CartPole(Toy):
         self.groups = {"policy": tuple(Component(name, 1, unit) for name, unit in units.items())}
         self.action = ActionSpec("discrete", ("push",), choices=(2,))
         self.metrics = ("angle", "angle_episode")
+        mass = self.cart_mass + self.pole_mass
+        self._pushes = np.array([-self.force, self.force]) / mass
+        # arrays without axes, because NumPy takes longer to look at numbers of Python
+        self._gravity, self._inertia = np.array(self.gravity), np.array(self.half_length * 4.0 / 3.0)
+        self._moment = np.array(self.pole_mass * self.half_length / mass)
+        self._ends = np.array([[2.4], [math.radians(12)]])
+        self._clock = np.array([[self.control_dt]] * 4 + [[0.0]])  # how much of its rate each number of the state moves
 
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
         return (*generator.uniform(-0.05, 0.05, 4), 0.0)
 
-    def advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, x_velocity, angle, angular_velocity, total = state.unbind(-1)
-        force = torch.where(action == 1, self.force, -self.force).double()
-        mass, moment = self.cart_mass + self.pole_mass, self.pole_mass * self.half_length
-        sine, cosine = torch.sin(angle), torch.cos(angle)
-        push = (force + moment * angular_velocity**2 * sine) / mass
-        swing = self.gravity * sine - cosine * push
-        swing = swing / (self.half_length * (4.0 / 3.0 - self.pole_mass * cosine**2 / mass))
-        thrust = push - moment * swing * cosine / mass
-        x, x_velocity = x + self.control_dt * x_velocity, x_velocity + self.control_dt * thrust
-        angle = angle + self.control_dt * angular_velocity
-        angular_velocity = angular_velocity + self.control_dt * swing
-        fallen = (x.abs() > 2.4) | (angle.abs() > math.radians(12))
-        reached = torch.stack([x, x_velocity, angle, angular_velocity, total + angle.abs()], -1)
-        return reached, torch.ones_like(x), fallen
+    def advance(self, state: Array, action: Array) -> Reached:
+        rows = state.T
+        _, x_velocity, angle, angular_velocity, total = rows
+        sine, cosine = np.sin(angle), np.cos(angle)
+        coupling = self._moment * cosine
+        push = self._pushes.take(action) + self._moment * (angular_velocity**2 * sine)
+        swing = (self._gravity * sine - cosine * push) / (self._inertia - coupling * cosine)
+        thrust = push - coupling * swing
+        reached = rows + self._clock * np.array((x_velocity, thrust, angular_velocity, swing, total))
+        away = np.abs(reached[:3:2])  # of the cart from the middle, of the pole from upright
+        reached[4] += away[1]
+        outside = away > self._ends
+        return reached.T, ONE, outside[0] | outside[1]
 
-    def observe(self, state: Tensor) -> Observation:
+    def observe(self, state: Array) -> dict[str, Array]:
         return {"policy": state[:, :4]}
 
-    def measure(self, state: Tensor) -> dict[str, Tensor]:
-        return {"angle": state[:, 2].abs(), "angle_episode": state[:, 4]}
+    def measure(self, state: Array) -> dict[str, Array]:
+        return {"angle": np.abs(state[:, 2]), "angle_episode": state[:, 4]}
 
 
 class Chain(Toy):
@@ -189,12 +195,11 @@ class Chain(Toy):
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
         return (float(generator.integers(2)),)
 
-    def advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        reward = torch.where(state[:, 0] == 0, -9.0, 1.0).double()
-        return torch.ones_like(state), reward, torch.zeros_like(reward, dtype=torch.bool)
+    def advance(self, state: Array, action: Array) -> Reached:
+        return np.ones_like(state), np.where(state[:, 0] == 0, -9.0, 1.0), NEVER
 
-    def observe(self, state: Tensor) -> Observation:
-        return {"policy": torch.cat([1.0 - state, state], -1)}
+    def observe(self, state: Array) -> dict[str, Array]:
+        return {"policy": np.concatenate([1.0 - state, state], -1)}
 
 
 TOYS: dict[str, Callable[..., Toy]] = {
@@ -207,10 +212,20 @@ TOYS: dict[str, Callable[..., Toy]] = {
 }
 
 
-def oscillator_reference(seconds: Tensor) -> tuple[Tensor, Tensor]:
+def oscillator_reference(seconds: Array) -> tuple[Array, Array]:
     """Position and velocity of the reference motion of `toy/oscillator`, 1 Hz with amplitude 0.5."""
     angle = 2 * math.pi * seconds
-    return 0.5 * torch.sin(angle), math.pi * torch.cos(angle)
+    return 0.5 * np.sin(angle), math.pi * np.cos(angle)
+
+
+def _columns(*columns: Array) -> Array:
+    """Arrays `[B]` side by side, `[B, len(columns)]`, each of them contiguous."""
+    return np.array(columns).T
+
+
+def _clipped(values: Array, limit: float) -> Array:
+    """In +- `limit`, as float64."""
+    return np.minimum(np.maximum(values, -limit, dtype=np.float64), limit)
 
 
 def _continuous(name: str, limit: float, unit: str = "") -> ActionSpec:
