@@ -13,11 +13,16 @@ The kinds differ in cost, never in results. `Columns` shows some columns of free
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+REMEMBERED = 2
+"""How many tensors a copier remembers: environments take turns with two sets of results."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +279,11 @@ class Preallocated(Storage):
             raise self.refuse_time(t) from None
         row.copy_(value.detach() if value.requires_grad else value)
 
+    def copier(self) -> Callable[[int, Tensor], None]:
+        """`put` for runs over many rows."""
+        # NumPy has no such numbers
+        return self.put if self.device.type != "cpu" or self.dtype is torch.bfloat16 else _Copier(self)
+
     def check_room(self, t: int, n: int) -> None:
         if t + n > len(self._rows):
             raise self.refuse_time(t + n - 1)
@@ -291,6 +301,31 @@ class Preallocated(Storage):
             return self if device.type == "cpu" else FreeRows(self.name, self.tensor.to(device))
         with torch.inference_mode(False):
             return Preallocated(self.name, self.tensor.to(device, copy=True))
+
+
+class _Copier:
+    """Writes rows on the CPU from tensors of which the same few come again and again, with other numbers in them.
+
+    The second time a tensor comes it has proven to fit; from then on it is copied as a NumPy array, in a third of the
+    time.
+    """
+
+    def __init__(self, storage: Preallocated) -> None:
+        self._put, self._rows = storage.put, storage.tensor.numpy()
+        self._seen: dict[int, Tensor] = {}  # kept, because no other tensor has this id while it lives
+        self._arrays: dict[int, np.ndarray] = {}
+
+    def __call__(self, t: int, value: Tensor) -> None:
+        array = self._arrays.get(id(value))
+        if array is not None and 0 <= t < len(self._rows):
+            self._rows[t] = array
+            return
+        self._put(t, value)
+        if id(value) in self._seen:
+            if not value.requires_grad:
+                self._arrays[id(value)] = value.numpy()
+        elif len(self._seen) < REMEMBERED:
+            self._seen[id(value)] = value
 
 
 class Columns(Storage):

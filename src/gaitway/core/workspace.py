@@ -77,7 +77,7 @@ class Workspace:
         keeps what it is given gets a copy."""
         storage = self._variables.get(name)
         if isinstance(storage, Preallocated):
-            return storage.put
+            return storage.copier()
         return lambda t, value: self.put(name, t, value.clone())
 
     def at(self, name: str, t: int) -> Tensor:

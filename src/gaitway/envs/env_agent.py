@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +17,6 @@ from gaitway.core.agent import Agent
 from gaitway.core.seeding import check_seed
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation, VecEnv
-
-SETS = 2
-"""How many sets of tensors an environment takes turns with, as far as they are remembered."""
 
 
 class EnvAgent:
@@ -84,7 +80,7 @@ class Observe(_EnvPart):
 
     def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         world, reset = self._world[0], options.get("reset", False)
-        copiers = [(group, _Copier(ws, name)) for group, name in zip(world.groups, self.writes, strict=True)]
+        copiers = [(group, ws.copier(name)) for group, name in zip(world.groups, self.writes, strict=True)]
 
         def step(t: int) -> None:
             if reset or world.current is None:
@@ -117,11 +113,11 @@ class Advance(_EnvPart):
         world = self._world[0]
         # copies, because the environment will use the memory of its results again
         put_reward, put_terminated, put_truncated, put_valid = (
-            _Copier(ws, f"env/{name}") for name in ("reward", "terminated", "truncated", "valid")
+            ws.copier(f"env/{name}") for name in ("reward", "terminated", "truncated", "valid")
         )
-        metrics = [(name, _Copier(ws, f"env/metric/{name}")) for name in world.metrics]
-        obs = [(group, _Copier(ws, f"env/obs/{group}")) for group in world.groups]
-        final_obs = [(group, _Copier(ws, f"env/final_obs/{group}")) for group in world.groups if world.final_obs]
+        metrics = [(name, ws.copier(f"env/metric/{name}")) for name in world.metrics]
+        obs = [(group, ws.copier(f"env/obs/{group}")) for group in world.groups]
+        final_obs = [(group, ws.copier(f"env/final_obs/{group}")) for group in world.groups if world.final_obs]
 
         def step(t: int) -> None:
             action = ws.at("action", t)
@@ -145,36 +141,6 @@ class Advance(_EnvPart):
                 put(t, result.final_obs[group])
 
         return step
-
-
-class _Copier:
-    """`ws.copier` for the results of environments, most of which hand out the same few tensors again and again.
-
-    What comes again goes into preallocated memory as a NumPy array, in a third of the time; the rest is checked first.
-    """
-
-    def __init__(self, ws: Workspace, name: str) -> None:
-        self._ws, self._name, self._put = ws, name, ws.copier(name)
-        self._seen: dict[int, Tensor] = {}  # kept, because no other tensor has this id while it lives
-        self._arrays: dict[int, np.ndarray] = {}
-        self._rows: Any = ()
-
-    def __call__(self, t: int, value: Tensor) -> None:
-        array = self._arrays.get(id(value))
-        if array is not None and 0 <= t < len(self._rows):
-            self._rows[t] = array
-            return
-        self._put(t, value)
-        if id(value) in self._seen:
-            self._remember(value)
-        elif len(self._seen) < SETS:
-            self._seen[id(value)] = value
-
-    def _remember(self, value: Tensor) -> None:
-        kind, rows = self._ws.kind(self._name), self._ws[self._name]
-        has_arrays = rows.is_cpu and rows.dtype is not torch.bfloat16  # NumPy has no such numbers
-        if kind in ("dense", "shared") and has_arrays and not value.requires_grad:
-            self._rows, self._arrays[id(value)] = rows.numpy(), value.numpy()
 
 
 def env_variables(

@@ -117,14 +117,17 @@ class Gaussian(Head):
         if self.state_dependent:
             return super().sampler(generator)
         std = self._scaled_std(self.spread).detach()
+        params = mean = noise = raw = std.new_empty(0)
 
         def draw(output: Tensor) -> tuple[Tensor, Tensor]:
-            mean = self._scaled_mean(output)
-            params = torch.cat((mean, std.expand_as(mean)), -1)
+            nonlocal params, mean, noise, raw
+            if noise.shape != output.shape:
+                params = torch.cat((output, std.expand_as(output)), -1)
+                mean, noise, raw = self.mode(params), torch.empty_like(output), torch.empty_like(output)
+            mean.copy_(self._scaled_mean(output))
             if generator is None:
-                return params, self.mode(params)
-            noise = torch.empty_like(mean, memory_format=torch.contiguous_format).normal_(generator=generator)
-            return params, torch.addcmul(mean, std, noise)
+                return params, mean
+            return params, torch.addcmul(mean, std, noise.normal_(generator=generator), out=raw)
 
         return draw
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,6 +33,29 @@ class Categorical(Head):
 
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
         return _race(params, generator)
+
+    def sampler(self, generator: torch.Generator | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """The same race in memory that is used again, and the last steps of it in NumPy, whose calls are shorter."""
+        if generator is None:
+            return super().sampler(None)
+        clocks, speeds, winners = torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.int64)
+        arrays: tuple[np.ndarray, ...] = ()
+
+        def draw(output: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal clocks, speeds, winners, arrays
+            if clocks.shape != output.shape:
+                clocks, speeds = (torch.empty_like(output, memory_format=torch.contiguous_format) for _ in range(2))
+                winners = torch.empty(output.shape[:-1], dtype=torch.int64)
+                arrays = clocks.numpy(), speeds.numpy(), winners.numpy()
+            params = output.log_softmax(-1)
+            clocks.exponential_(generator=generator)
+            torch.exp(params, out=speeds)
+            times, speed, winner = arrays
+            np.divide(speed, times, out=speed)
+            speed.argmax(-1, out=winner)
+            return params, winners
+
+        return draw
 
     def mode(self, params: Tensor) -> Tensor:
         return params.argmax(-1)

@@ -69,8 +69,8 @@ class Head(nn.Module):
     def sampler(self, generator: torch.Generator | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """A function from network output to params and a raw action: random, or the mode without a generator.
 
-        For rollouts: valid while parameters rest and without gradients, so that what depends on parameters alone is
-        computed once.
+        For rollouts on the CPU: valid while parameters rest and without gradients, so that what depends on parameters
+        alone is computed once. Results may be overwritten by the next call.
         """
 
         def draw(output: Tensor) -> tuple[Tensor, Tensor]:
