@@ -64,6 +64,17 @@ def test_speed_gets_a_panel_where_there_is_one(tmp_path):
     assert [y for _, y in lines_of(speed).values()] == [[1.5], [2.5]]
 
 
+def test_steps_of_offline_runs_are_updates(tmp_path):
+    folder = write_run(tmp_path / "run", [1.0])
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 100, "train/dataset_passes": 0.5}\n')
+    run = load_run(folder)
+    for figure in (learning_curve_figure(run), losses_figure(run), comparison_figure({"one": [run]})):
+        assert {axes.get_xlabel() for axes in figure.axes} == {"updates"}
+    both = {"one": [run], "two": [load_run(write_run(tmp_path / "other", [1.0]))]}
+    assert comparison_figure(both).axes[0].get_xlabel() == "environment steps"
+
+
 def test_losses_have_a_panel_each(tmp_path):
     figure = losses_figure(load_run(write_run(tmp_path / "run", [1.0, 2.0])))
     assert [axes.get_ylabel() for axes in figure.axes] == ["surrogate", "value"]

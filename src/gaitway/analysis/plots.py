@@ -81,7 +81,7 @@ def learning_curve_figure(run: Run) -> Figure | None:
             marker = "o" if len(evaluation) <= 40 else ""
             label = "evaluation, deterministic"
             axes.plot(evaluation.index, evaluation, color=COLOURS[0], marker=marker, markersize=3.5, label=label)
-        _label(axes, UNITS[name])
+        _label(axes, UNITS[name], [run])
     panels[0].legend(loc="best")
     figure.suptitle(_title(run))
     return figure
@@ -97,7 +97,7 @@ def losses_figure(run: Run) -> Figure | None:
     for axes, name in zip(panels, names, strict=True):
         series = run.series(name)
         axes.plot(series.index, series, color=COLOURS[0], linewidth=1.0)
-        _label(axes, name.removeprefix("loss/").replace("_", " "))
+        _label(axes, name.removeprefix("loss/").replace("_", " "), [run])
     figure.suptitle(f"losses of {_title(run)}")
     return figure
 
@@ -128,7 +128,7 @@ def comparison_figure(
         if len(members) > 1:
             low, high = bootstrap_interval(values, centre) if band == "bootstrap" else (values.min(0), values.max(0))
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    _label(axes, UNITS.get(name, name))
+    _label(axes, UNITS.get(name, name), [run for runs in groups.values() for run in runs])
     axes.legend(loc="best")
     where = "evaluation" if kind == "eval" else "training"
     middle = "interquartile mean" if estimate == "iqm" else "mean"
@@ -165,8 +165,9 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
 
 
-def _label(axes: Axes, what: str) -> None:
-    axes.set_xlabel(STEPS_LABEL)
+def _label(axes: Axes, what: str, runs: Sequence[Run]) -> None:
+    is_offline = all("train/dataset_passes" in run.metrics for run in runs)  # a step is an update there
+    axes.set_xlabel("updates" if is_offline else STEPS_LABEL)
     axes.set_ylabel(what)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
