@@ -10,7 +10,8 @@ Fujimoto et al. 2018, "Addressing function approximation error in actor-critic m
     targets  follow by tau
 
 Fujimoto and Gu 2021, "A minimalist approach to offline reinforcement learning": TD3+BC keeps the actor close to what a
-dataset did, by the loss `- lambda mean Q_1(s, pi(s)) + mean (pi(s) - a)^2` with `lambda = weight / mean |Q_1(s, pi(s))|`.
+dataset did, by the loss `- lambda mean Q_1(s, pi(s)) + mean (pi(s) - a)^2` with
+`lambda = weight / mean |Q_1(s, pi(s))|`.
 """
 
 from __future__ import annotations
