@@ -1,4 +1,4 @@
-"""walker/stand, walker/walk and walker/run: rewards and falls by hand."""
+"""walker/stand, walker/walk, walker/run, humanoid/stand and humanoid/run: rewards and falls by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.transform import Rotation
 
+from gaitway.envs.check import check_env
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.registry import make_env
+from gaitway.envs.render import rendering_problem
+from gaitway.envs.robots.robot import get_robot
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.locomotion import locomotion_reward
 
@@ -101,3 +106,108 @@ def test_options() -> None:
         NATIVE_TASKS["walker/run"](target_sped=1.0)
     with pytest.raises(ValueError, match="negative"):
         NATIVE_TASKS["walker/run"](target_speed=-1.0)
+
+
+def upright_humanoids(num_envs: int) -> torch.Tensor:
+    return torch.tensor(get_robot("humanoid").initial_qpos()).repeat(num_envs, 1)
+
+
+def test_humanoid_reward_by_hand() -> None:
+    height = np.array([1.3, 0.89, 0.59])
+    tilt = np.array([0.0, math.pi / 3, math.pi])
+    speed = np.array([2.0, 4.0, 1.0])
+    # (3 * 1 + 1)/4, (3 * 0.5 + 0.75)/4, 0
+    stand = [1.0, 0.5625, 0.0]
+    np.testing.assert_allclose(locomotion_reward(height, tilt, speed, 0.0, (0.59, 1.19)), stand)
+    np.testing.assert_allclose(locomotion_reward(height, tilt, speed, 4.0, (0.59, 1.19)), [3.5 / 6, 0.5625, 0.0])
+
+
+@pytest.mark.parametrize(("id", "target"), [("humanoid/stand", 0.0), ("humanoid/run", 4.0)])
+def test_humanoid_step_pays_the_formula(id: str, target: float) -> None:
+    env = make(id)
+    qpos, qvel = upright_humanoids(2), torch.zeros(2, 27, dtype=torch.float64)
+    qpos[0, 3:7] = torch.tensor(Rotation.from_euler("ZY", [0.5, 0.3]).as_quat()[[3, 0, 1, 2]])  # turned and leaning
+    qpos[:, 2] = 1.0
+    qpos[:, 13] = qpos[:, 19] = -1.0  # bent legs
+    qvel[:, 0] = 2.0
+    env.load_scenario({"qpos": qpos, "qvel": qvel})
+    step = env.step(torch.zeros(2, 21))
+    after = env.scenario()["qpos"].numpy()
+    for row in range(2):
+        upright = Rotation.from_quat(after[row, [4, 5, 6, 3]]).as_matrix()[2, 2]
+        speed = (after[row, 0] - qpos[row, 0].item()) / 0.025
+        height = 3 * min(max((after[row, 2] - 0.59) / 0.6, 0), 1)
+        share = min(max(speed / target, 0), 1) if target else 1.0
+        expected = (height + (1 + upright) / 2) / 4 * (1 + 5 * share) / 6
+        assert step.reward[row].item() == pytest.approx(expected, abs=1e-12)
+        assert step.metrics["speed"][row].item() == pytest.approx(speed, abs=1e-12)
+    assert step.reward[0] < step.reward[1]
+    assert not step.terminated.any()
+
+
+def test_humanoid_policy_group() -> None:
+    env = make("humanoid/run")
+    group = env.spec.groups[0]
+    assert group.shape == (53,)
+    assert [c.name for c in group.components[:3]] == ["root_z", "root_quaternion", "abdomen_z"]
+    assert group.columns("root_velocity") == slice(26, 29)
+    assert group.columns("left_elbow_velocity") == slice(52, 53)
+    qpos, qvel = upright_humanoids(2), torch.arange(54, dtype=torch.float64).reshape(2, 27)
+    qpos[:, 0], qpos[:, 1] = 5.0, -3.0  # where it is in the world is not shown
+    obs = env.load_scenario({"qpos": qpos, "qvel": qvel})["policy"]
+    assert torch.equal(obs, torch.cat([qpos[:, 2:], qvel], dim=1))
+    assert env.spec.control_dt == pytest.approx(0.025)
+    assert env.spec.action.names == get_robot("humanoid").action_names
+
+
+def test_humanoid_falls() -> None:
+    env = make("humanoid/stand", 3)
+    qpos = upright_humanoids(3)
+    qpos[1, 2] = 0.89
+    qpos[2, 2] = 1.6  # however it is tilted, only height counts
+    qpos[2, 3:7] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    qpos[1, 7:] = torch.zeros(21)
+    qpos[1, 12] = qpos[1, 18] = -1.5  # thighs up and knees bent, so that the floor does not push it up
+    qpos[1, 13] = qpos[1, 19] = -2.5
+    env.load_scenario({"qpos": qpos, "qvel": torch.zeros(3, 27)})
+    step = env.step(torch.zeros(3, 21))
+    assert step.terminated.tolist() == [False, True, False]
+    assert step.metrics["fell"].tolist() == [0, 1, 0]
+
+
+def test_first_humanoids_differ_and_are_normalised() -> None:
+    env = make("humanoid/stand", 4)
+    qpos = env.scenario()["qpos"]
+    assert torch.unique(qpos[:, 2]).numel() == 4
+    torch.testing.assert_close(qpos[:, 3:7].norm(dim=1), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("id", ["humanoid/stand", "humanoid/run"])
+def test_humanoid_tasks_are_sound(id: str) -> None:
+    report = check_env(lambda num_envs, seed: make_env(id, num_envs, seed, max_episode_steps=30), steps=100)
+    assert report.ok, report
+
+
+def test_humanoids_do_not_depend_on_batch_size_or_threads() -> None:
+    actions = torch.rand(80, 4, 21, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    traces = []
+    for num_envs, num_threads in ((4, 1), (4, 2), (2, 1)):
+        env = make_env("humanoid/run", num_envs, seed=5, num_threads=num_threads)
+        steps = []
+        for action in actions:
+            step = env.step(action[:num_envs])
+            steps.append(torch.cat([step.obs["policy"][:2], step.reward[:2, None], step.terminated[:2, None]], dim=1))
+        traces.append(torch.stack(steps))
+    assert torch.equal(traces[0], traces[1])
+    assert torch.equal(traces[0], traces[2])
+    assert traces[0][:, :, -1].any()  # an episode ended on the way
+
+
+@pytest.mark.skipif(rendering_problem() is not None, reason="no OpenGL here")
+@pytest.mark.parametrize("id", ["walker/run", "humanoid/run"])
+def test_pictures(id: str) -> None:
+    frame = make(id, 1).render(0, 96, 72)
+    assert frame.shape == (72, 96, 3)
+    robot = (frame[:, :, 0].astype(int) - frame[:, :, 2]) > 40  # orange on blue
+    assert 20 < robot.sum() < 2000
+    assert robot[:, 32:64].sum() > 0.9 * robot.sum()  # in the middle

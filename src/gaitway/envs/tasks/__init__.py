@@ -40,6 +40,10 @@ NATIVE_TASKS: dict[str, NativeTask] = {
     "Reacher-v5": NativeTask("gym_mujoco_arms", "ReacherTask", "A planar arm with two joints reaches for a target"),
     "Swimmer-v5": NativeTask("gym_mujoco", "swimmer", "A chain of three links swims forward through a viscous fluid"),
     "Walker2d-v5": NativeTask("gym_mujoco", "walker2d", "A planar biped with six joints walks forward without falling"),
+    "humanoid/run": NativeTask("locomotion", "humanoid_run", "The Humanoid runs at 4 m/s; a fall ends the episode"),
+    "humanoid/stand": NativeTask(
+        "locomotion", "humanoid_stand", "The Humanoid stands upright; a fall ends the episode"
+    ),
     "walker/run": NativeTask("locomotion", "walker_run", "The planar Walker runs at 4 m/s; a fall ends the episode"),
     "walker/stand": NativeTask(
         "locomotion", "walker_stand", "The planar Walker stands upright; a fall ends the episode"

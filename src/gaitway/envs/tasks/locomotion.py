@@ -1,8 +1,10 @@
-"""Stand, walk and run with the planar Walker: dense rewards on a flat floor.
+"""Stand, walk and run on a flat floor with dense rewards: the planar Walker and the Humanoid.
 
-Group `policy` [17]: torso height and pitch, the six joint angles, then all nine velocities in the order of qvel, so the
-first three are rootz, rootx (forward speed) and rooty. The absolute x position is not shown. One step is 0.025 s. The
-first observation is the drawn state itself. An episode terminates when the robot falls.
+Group `policy` (Walker [17], Humanoid [53]): qpos without the absolute x and y, then all of qvel. For the Walker this is
+torso height and pitch, six joint angles and nine velocities (rootz, rootx, which is the forward speed, rooty, joints);
+for the Humanoid torso height, torso orientation (quaternion w x y z), 21 joint angles, then the torso's velocity (3, in
+the world's frame), angular velocity (3, in its own) and 21 joint velocities. One step is 0.025 s. The first observation
+is the drawn state itself. An episode terminates when the robot falls.
 """
 
 from __future__ import annotations
@@ -16,20 +18,23 @@ import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import BatchTask, Rows, resolve_options
-from gaitway.envs.robots import walker
-from gaitway.envs.vec_env import Component, ObservationGroup
+from gaitway.envs.robots import world
+from gaitway.envs.robots.contract import as_index
+from gaitway.envs.robots.robot import get_robot
+from gaitway.envs.vec_env import ObservationGroup
 
-HEIGHT_RANGE = (0.6, 1.2)
-"""Torso heights (m) that earn nothing and everything."""
+HEIGHT_RANGES = {"walker": (0.6, 1.2), "humanoid": (0.59, 1.19)}
+"""Torso heights (m) that earn nothing and everything: the same shares of the height at which each robot stands straight
+(1.3 m and 1.285 m)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WalkerConfig:
-    """Options of walker/run; walker/walk and walker/stand differ in `target_speed`."""
+class RunConfig:
+    """Options of the run tasks; walking and standing differ in `target_speed`."""
 
     target_speed: float = 4.0
     """Forward speed (m/s) that earns the full reward; 0 rewards standing alone."""
-    reset_noise_scale: float = walker.INITIAL_NOISE
+    reset_noise_scale: float = 0.1
     """Half-width of the uniform noise on positions and deviation of the normal noise on velocities."""
     max_episode_steps: int = 1000
 
@@ -39,87 +44,101 @@ class WalkerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WalkConfig(WalkerConfig):
+class WalkConfig(RunConfig):
     target_speed: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandConfig(WalkerConfig):
+class StandConfig(RunConfig):
     target_speed: float = 0.0
 
 
-def locomotion_reward(height: np.ndarray, pitch: np.ndarray, speed: np.ndarray, target_speed: float) -> np.ndarray:
-    """[B] heights (m), pitches (rad), speeds (m/s) -> rewards [B] in 0..1.
+def locomotion_reward(
+    height: np.ndarray,
+    tilt: np.ndarray,
+    speed: np.ndarray,
+    target_speed: float,
+    height_range: tuple[float, float] = HEIGHT_RANGES["walker"],
+) -> np.ndarray:
+    """[B] torso heights (m), tilts (rad), speeds (m/s) -> rewards [B] in 0..1.
 
-    s = (3 clip((z - 0.6) / 0.6, 0, 1) + (1 + cos pitch) / 2) / 4 for standing, and s (1 + 5 clip(v / v*, 0, 1)) / 6
-    for moving at v*.
+    s = (3 clip((z - low) / (high - low), 0, 1) + (1 + cos tilt) / 2) / 4 for standing, and
+    s (1 + 5 clip(v / v*, 0, 1)) / 6 for moving at v*. The tilt is the angle of the torso's z axis to the vertical: its
+    cosine is that axis' vertical component. For the Walker it is the pitch.
     """
-    low, high = HEIGHT_RANGE
-    upright = (3.0 * np.clip((height - low) / (high - low), 0.0, 1.0) + 0.5 * (1.0 + np.cos(pitch))) / 4.0
+    low, high = height_range
+    upright = (3.0 * np.clip((height - low) / (high - low), 0.0, 1.0) + 0.5 * (1.0 + np.cos(tilt))) / 4.0
     if target_speed == 0.0:
         return upright
     return upright * (1.0 + 5.0 * np.clip(speed / target_speed, 0.0, 1.0)) / 6.0
 
 
-class WalkerTask(BatchTask):
+class LocomotionTask(BatchTask):
     """Move forward at `target_speed`. Metrics: `speed` (m/s, displacement of x over the step) and `fell`."""
 
-    frame_skip = walker.FRAME_SKIP
     metrics = ("speed", "fell")
     camera = "follow"
 
-    def __init__(self, id: str, config: WalkerConfig, options: Mapping[str, Any]) -> None:
+    def __init__(self, id: str, config: RunConfig, options: Mapping[str, Any]) -> None:
         self.id = id
         self.config = config
         self.options = options
-        self.model = walker.walker_model()
+        self.robot = get_robot(id.partition("/")[0])
+        self.frame_skip = self.robot.frame_skip
+        self.model = world.flat_model(self.robot)
         self.max_episode_steps = config.max_episode_steps
-        names = walker.JOINTS
-        components = (
-            Component("rootz", 1, "m"),
-            *(Component(name, 1, "rad") for name in names[walker.PITCH :]),
-            *(Component(f"{name}_velocity", 1, "m/s") for name in names[: walker.PITCH]),
-            *(Component(f"{name}_velocity", 1, "rad/s") for name in names[walker.PITCH :]),
-        )
-        self.groups = (ObservationGroup("policy", components, (len(components),)),)
+        self._height_range = HEIGHT_RANGES[self.robot.name]
+        # hidden entries are the first of qpos, where every component has size 1
+        parts = self.robot.position_components() + self.robot.velocity_components()
+        components = tuple(part for index, part in enumerate(parts) if index not in self.robot.hidden)
+        shown = [index for index in range(self.robot.nq + self.robot.nv) if index not in self.robot.hidden]
+        self._shown = as_index(shown)
+        self.groups = (ObservationGroup("policy", components, (len(shown),)),)
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
         self._x_before = np.zeros(batch.nsim)
 
     def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        qpos, qvel = walker.draw_state(generator, self.config.reset_noise_scale)
+        qpos, qvel = self.robot.draw_state(generator, self.config.reset_noise_scale)
         return {"qpos": qpos, "qvel": qvel}
 
     def before_step(self) -> None:
-        np.copyto(self._x_before, self.qpos[:, walker.FORWARD])
+        np.copyto(self._x_before, self.qpos[:, self.robot.forward_index])
 
     def outcome(
         self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
     ) -> None:
-        height, pitch = self.qpos[:, walker.HEIGHT], self.qpos[:, walker.PITCH]
-        speed = (self.qpos[:, walker.FORWARD] - self._x_before) / self.control_dt
-        reward[:] = locomotion_reward(height, pitch, speed, self.config.target_speed)
-        terminated[:] = walker.fallen(height, pitch)
+        robot, target = self.robot, self.config.target_speed
+        height, tilt = self.qpos[:, robot.height_index], robot.tilt(self.qpos)
+        speed = (self.qpos[:, robot.forward_index] - self._x_before) / self.control_dt
+        reward[:] = locomotion_reward(height, tilt, speed, target, self._height_range)
+        terminated[:] = robot.fallen(self.qpos, height)
         metrics["speed"][:] = speed
         metrics["fell"][:] = terminated
 
     def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
-        policy = out["policy"]
-        policy[:, 0] = self.qpos[rows, walker.HEIGHT]
-        policy[:, 1:] = self.motion[rows, walker.PITCH :]
+        out["policy"][:] = self.motion[rows][:, self._shown]
 
     def render_model(self) -> mujoco.MjModel:
-        return walker.walker_model(decorated=True)
+        return world.flat_model(self.robot, decorated=True)
 
 
-def walker_run(options: Mapping[str, Any]) -> WalkerTask:
-    return WalkerTask("walker/run", *resolve_options(WalkerConfig, "walker/run", options))
+def walker_run(options: Mapping[str, Any]) -> LocomotionTask:
+    return LocomotionTask("walker/run", *resolve_options(RunConfig, "walker/run", options))
 
 
-def walker_walk(options: Mapping[str, Any]) -> WalkerTask:
-    return WalkerTask("walker/walk", *resolve_options(WalkConfig, "walker/walk", options))
+def walker_walk(options: Mapping[str, Any]) -> LocomotionTask:
+    return LocomotionTask("walker/walk", *resolve_options(WalkConfig, "walker/walk", options))
 
 
-def walker_stand(options: Mapping[str, Any]) -> WalkerTask:
-    return WalkerTask("walker/stand", *resolve_options(StandConfig, "walker/stand", options))
+def walker_stand(options: Mapping[str, Any]) -> LocomotionTask:
+    return LocomotionTask("walker/stand", *resolve_options(StandConfig, "walker/stand", options))
+
+
+def humanoid_run(options: Mapping[str, Any]) -> LocomotionTask:
+    return LocomotionTask("humanoid/run", *resolve_options(RunConfig, "humanoid/run", options))
+
+
+def humanoid_stand(options: Mapping[str, Any]) -> LocomotionTask:
+    return LocomotionTask("humanoid/stand", *resolve_options(StandConfig, "humanoid/stand", options))
