@@ -40,6 +40,8 @@ class EnvAgent:
         self.current: Observation | None = None
         self.next_seed: int | None = None
         """With which seed the next reset restarts the random streams; None goes on with the present ones."""
+        self.written: int | None = None
+        """Within a run: the row that already holds `current`."""
         self.simulation_seconds = 0.0
         self.meanwhile: Callable[[], None] | None = None
         """Called between an action and its simulation: work started here on a GPU goes on while the CPU simulates."""
@@ -81,11 +83,14 @@ class Observe(_EnvPart):
     def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         world, reset = self._world[0], options.get("reset", False)
         copiers = [(group, ws.copier(name)) for group, name in zip(world.groups, self.writes, strict=True)]
+        world.written = None
 
         def step(t: int) -> None:
             if reset or world.current is None:
                 world.current = world.env.reset(world.next_seed)
                 world.next_seed = None
+            elif world.written == t:
+                return
             for group, put in copiers:
                 put(t, world.current[group])
 
@@ -137,6 +142,7 @@ class Advance(_EnvPart):
                 put(t, result.metrics[name].float())
             for group, put in obs:
                 put(t + 1, result.obs[group])
+            world.written = t + 1
             for group, put in final_obs:
                 put(t, result.final_obs[group])
 
