@@ -36,7 +36,7 @@ def main(quick: bool = False) -> None:
     noise = OrnsteinUhlenbeck(world.spec.action, sigma=0.2, seed=0)
     replay = Replay(50_000, seed=0)
     print(f"before: return {evaluate(actor):.0f}")
-    for epoch in frame_windows(Agents(world, actor, noise), n_steps=4, total_steps=4_000 if quick else 12_000):
+    for epoch in frame_windows(Agents(world, actor, noise), n_steps=4, total_steps=3_500 if quick else 12_000):
         replay.add(epoch.workspace.transitions(pairs=True))
         if epoch.total_env_steps < WARM_UP:
             continue

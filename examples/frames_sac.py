@@ -55,7 +55,7 @@ def main(quick: bool = False) -> None:
             take_step(alpha_step, -log_alpha * (log_prob.detach() - len(spec.action.names)).mean())
             soft_update(targets, critics, 0.01)
         if epoch.number % 125 == 124:
-            print(f"{epoch.total_env_steps} steps: return {evaluate(actor):.0f}, alpha {float(log_alpha.exp()):.2f}")
+            print(f"{epoch.total_env_steps} steps: return {evaluate(actor):.0f}, alpha {log_alpha.exp().item():.2f}")
     print(f"after: return {evaluate(actor):.0f}")
 
 

@@ -65,7 +65,7 @@ class Munchausen(ReplayAlgorithm):
 
 
 def main(quick: bool = False) -> None:
-    env, steps = make_env("toy/cartpole", num_envs=8, seed=0), 8_000 if quick else 50_000
+    env, steps = make_env("toy/cartpole", num_envs=8, seed=0), 4_000 if quick else 50_000
     policy = ValuePolicy(env.spec, generator=torch.Generator().manual_seed(0))
     config = MunchausenConfig(batch_size=128, replay_size=50_000, update_ratio=0.5)
     runner = OffPolicyRunner(env, Munchausen(policy, config, num_envs=8, seed=0), RunnerConfig(steps, seed=0))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gaitway.agents.value_agents import ContinuousQCritic, DiscreteQCritic, ValueCritic
     from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
     from gaitway.algorithms.a2c import A2C, A2CConfig
+    from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
     from gaitway.algorithms.ddpg import DDPG, DDPGConfig
     from gaitway.algorithms.dqn import DQN, DQNConfig
     from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from gaitway.runners.evaluate import evaluate
     from gaitway.runners.evolution import EvolutionRunner
     from gaitway.runners.off_policy import OffPolicyRunner
+    from gaitway.runners.offline import OfflineRunner
     from gaitway.runners.on_policy import OnPolicyRunner
     from gaitway.runners.record import record_video
     from gaitway.runners.run_folder import RunFolder
@@ -84,8 +86,10 @@ _HOMES = {
     "AgentPopulation": "core.population",
     "Agents": "core.agent",
     "AsynchronousAgent": "core.remote",
+    "BehaviourCloning": "algorithms.cloning",
     "CEM": "algorithms.evolution",
     "CEMConfig": "algorithms.evolution",
+    "CloningConfig": "algorithms.cloning",
     "ContinuousQCritic": "agents.value_agents",
     "CopyAgent": "core.small_agents",
     "DDPG": "algorithms.ddpg",
@@ -116,6 +120,7 @@ _HOMES = {
     "MixedReplay": "data.mixing",
     "NRemoteAgent": "core.n_remote",
     "OffPolicyRunner": "runners.off_policy",
+    "OfflineRunner": "runners.offline",
     "OnPolicyRunner": "runners.on_policy",
     "OrnsteinUhlenbeck": "agents.explorers",
     "PPO": "algorithms.ppo",
@@ -201,7 +206,9 @@ __all__ = [
     "AgentPopulation",
     "Agents",
     "AsynchronousAgent",
+    "BehaviourCloning",
     "CEMConfig",
+    "CloningConfig",
     "ContinuousQCritic",
     "CopyAgent",
     "DDPGConfig",
@@ -229,6 +236,7 @@ __all__ = [
     "MixedReplay",
     "NRemoteAgent",
     "OffPolicyRunner",
+    "OfflineRunner",
     "OnPolicyRunner",
     "OrnsteinUhlenbeck",
     "PPOConfig",

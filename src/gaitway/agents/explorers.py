@@ -4,8 +4,9 @@
     Agents(world.observe, actor, OrnsteinUhlenbeck(action, sigma=0.2, seed=1), world.advance)
 
 Strengths (`epsilon`, `temperature`, `std`, `sigma`) are attributes that may be set at any time, which is all that a
-schedule needs. `stochastic=False` switches exploration off: the greedy action, or the action without noise. Continuous
-actions never leave their limits; in dimensions with both limits noise is in units of half the range, as in the heads.
+schedule needs; a worker in another process has those it was started with. `stochastic=False` switches exploration off:
+the greedy action, or the action without noise. Continuous actions never leave their limits; in dimensions with both
+limits noise is in units of half the range, as in the heads.
 """
 
 from __future__ import annotations

@@ -1,0 +1,164 @@
+"""Every example runs, does what it says, fits a page and is listed; what does not learn is noticed."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+MAX_LINES = 90
+
+GAINS = {
+    "frames_a2c": 100.0,
+    "frames_ddpg": 300.0,
+    "frames_dqn": 60.0,
+    "frames_ppo": 100.0,
+    "frames_reinforce": 10.0,
+    "frames_sac": 300.0,
+    "frames_td3": 100.0,
+    "own_agent": 10.0,
+    "own_algorithm": 40.0,
+    "own_environment": 10.0,
+    "reinforce": 10.0,
+    "two_processes": 100.0,
+}
+"""By how much the last return that is printed must exceed the first; about a third of what they reach, or less."""
+SLOW = {
+    "comparison",
+    "frames_a2c",
+    "frames_ddpg",
+    "frames_dqn",
+    "frames_sac",
+    "frames_td3",
+    "own_algorithm",
+    "population",
+    "two_processes",
+}
+"""Those that need more than five seconds."""
+
+
+def run(script: Path, folder: Path, *arguments: str) -> str:
+    """What the script prints with `--quick`, run from an empty folder, in which it leaves nothing unasked."""
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(script), "--quick", *arguments],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    assert sorted(os.listdir(folder)) == sorted(arguments)
+    return done.stdout
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    return [float(found) for found in re.findall(pattern, text)]
+
+
+def assert_gain(name: str, printed: str) -> None:
+    returns = numbers(r"return (-?[\d.]+)", printed)
+    assert len(returns) >= 2, printed
+    assert returns[-1] - returns[0] >= GAINS[name], printed
+
+
+def check_frames_conversion(printed: str, folder: Path) -> None:
+    # 250 frames are 249 pairs of neighbours; an episode of Pendulum has 200 steps, so one pair is a reset: 2 * 248
+    assert "are 496 steps" in printed
+    assert re.findall(r": (True|False)", printed) == ["True"] * 3
+
+
+def check_own_agent(printed: str, folder: Path) -> None:
+    assert re.search(r"^speed +Speeds +Policy$", printed, re.MULTILINE), "the table of who writes and who reads"
+
+
+def check_own_environment(printed: str, folder: Path) -> None:
+    assert "docking: no problem found" in printed
+
+
+def check_two_processes(printed: str, folder: Path) -> None:
+    played, learnt = re.search(r"process (\d+) played, process (\d+) learnt", printed).groups()
+    assert played != learnt
+
+
+def check_population(printed: str, folder: Path) -> None:
+    fitness = numbers(r"(\d+)", printed.splitlines()[0])
+    assert fitness[-1] - fitness[0] >= 20, printed
+    assert "the same in this process: True" in printed
+
+
+def check_dataset_training(printed: str, folder: Path) -> None:
+    assert "4000 steps in" in printed
+    teacher, clone, control = numbers(r"return (\d+)", printed)
+    assert teacher == 500
+    assert clone >= 300
+    assert control <= 100, "actions that have nothing to do with the observations teach nothing"
+
+
+def check_comparison(printed: str, folder: Path) -> None:
+    (a2c,), (ppo,) = (numbers(rf"{name}: interquartile mean (\d+)", printed) for name in ("a2c", "ppo"))
+    assert ppo > a2c + 50
+    p_values = numbers(r"test: p = ([\d.e-]+)", printed)
+    assert len(p_values) == 2
+    assert max(p_values) < 0.05
+    assert numbers(r"different at (\d+) of 5 evaluations", printed)[0] >= 1
+    assert "ppo is higher than a2c" in printed
+    assert len(list((folder / "runs").glob("*/*/metrics.jsonl"))) == 10
+    assert (folder / "runs" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+CHECKS = {name.removeprefix("check_"): check for name, check in globals().items() if name.startswith("check_")}
+ARGUMENTS = {"comparison": ["runs"]}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in EXAMPLES],
+)
+def test_example_does_what_it_says(script, tmp_path):
+    name = script.stem
+    printed = run(script, tmp_path / "here", *ARGUMENTS.get(name, []))
+    assert name in GAINS or name in CHECKS, f"say here what {script.name} must print, in GAINS or as check_{name}"
+    if name in GAINS:
+        assert_gain(name, printed)
+    if name in CHECKS:
+        CHECKS[name](printed, tmp_path / "here")
+
+
+def test_an_example_that_learns_nothing_fails(tmp_path):
+    broken = tmp_path / "broken.py"
+    text = (ROOT / "examples" / "reinforce.py").read_text()
+    assert text.count("lr=3e-3") == 1
+    broken.write_text(text.replace("lr=3e-3", "lr=0.0"))
+    printed = run(broken, tmp_path / "here")
+    with pytest.raises(AssertionError):
+        assert_gain("reinforce", printed)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_fits_a_page_and_begins_with_its_command(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_LINES
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring is not None
+    assert re.search(rf"^    python examples/{path.name}\b", docstring, re.MULTILINE)
+    assert "def main(quick: bool = False" in text
+
+
+@pytest.mark.parametrize("page", ["examples/README.md", "docs/examples.md"])
+def test_pages_list_every_example_and_no_other(page):
+    listed = set(re.findall(r"^\| .*?`(\w+\.py)`", (ROOT / page).read_text(), re.MULTILINE))
+    assert listed == {path.name for path in EXAMPLES}
+
+
+def test_the_page_shows_the_code_of_the_example():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "examples.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    assert blocks[0] in (ROOT / "examples" / "reinforce.py").read_text()
