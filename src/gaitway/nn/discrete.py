@@ -38,16 +38,16 @@ class Categorical(Head):
         """The same race in memory that is used again, and the last steps of it in NumPy, whose calls are shorter."""
         if generator is None:
             return super().sampler(None)
-        clocks, speeds, winners = torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.int64)
+        params = clocks = speeds = winners = torch.empty(0)
         arrays: tuple[np.ndarray, ...] = ()
 
         def draw(output: Tensor) -> tuple[Tensor, Tensor]:
-            nonlocal clocks, speeds, winners, arrays
+            nonlocal params, clocks, speeds, winners, arrays
             if clocks.shape != output.shape:
-                clocks, speeds = (torch.empty_like(output, memory_format=torch.contiguous_format) for _ in range(2))
+                params, clocks, speeds = (torch.empty(output.shape, dtype=output.dtype) for _ in range(3))
                 winners = torch.empty(output.shape[:-1], dtype=torch.int64)
                 arrays = clocks.numpy(), speeds.numpy(), winners.numpy()
-            params = output.log_softmax(-1)
+            torch._log_softmax(output, -1, False, out=params)
             clocks.exponential_(generator=generator)
             torch.exp(params, out=speeds)
             times, speed, winner = arrays
