@@ -20,7 +20,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import VecEnv
-from gaitway.runners.video import record_episode
+from gaitway.runners.film import record_episode
 
 
 def drawn(figure: Any) -> list[tuple[str, list[list[float]]]]:

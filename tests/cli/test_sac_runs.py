@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gaitway.cli.build import EnvConfig, TrainConfig, effective, parse
 from gaitway.cli.main import main
@@ -77,9 +78,12 @@ def test_play(tmp_path):
 def test_interval_videos(tmp_path):
     path = tmp_path / "run"
     short = ["total_steps=64", "algorithm.learning_starts=32", "algorithm.iteration_steps=32", "evaluation.episodes=1"]
-    film = ["video.interval=32", "video.length=3"]
+    film = ["video.interval=32", "video.length=3", "logging.tensorboard=true"]
     assert main(["train", "experiment=sac_pendulum", *short, *film, f"run_dir={path}", "--quiet"]) == 0
     assert {video.name for video in (path / "videos").iterdir()} == {"32.mp4", "64.mp4"}
+    events = EventAccumulator(str(path / "tensorboard"), size_guidance={"images": 0})
+    events.Reload()
+    assert len(events.Images("video/policy")) == 2
 
 
 def test_resume_is_exact(run, copy, tmp_path, capsys):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gaitway.envs import render
-from gaitway.envs.render import APT_COMMAND, MujocoPainter, annotate, prepare_gl, rendering_problem
+from gaitway.envs.render import APT_COMMAND, MujocoPainter, prepare_gl, rendering_problem
 
 SCENE = """
 <mujoco>
@@ -45,7 +45,8 @@ def scene():
 
 def red(frame: np.ndarray) -> np.ndarray:
     """Where the picture shows the cart, [H, W] bool."""
-    return (frame[..., 0] > 60) & (frame[..., 1] < 40) & (frame[..., 2] < 40)
+    level = frame.astype(int)
+    return (level[..., 0] > 60) & (level[..., 1:] < level[..., :1] * 0.4).all(axis=-1)
 
 
 @needs_gl
@@ -89,18 +90,73 @@ def test_a_camera_of_the_model_comes_first(scene):
 
 
 @needs_gl
-def test_effects_switch_shadows_on(scene):
-    model, data = scene()
-    plain, fancy = MujocoPainter(model), MujocoPainter(model, effects=True)
-    plain.draw(data, 64, 48)
-    fancy.draw(data, 64, 48)
+def test_a_camera_with_trackcom_follows_and_a_fixed_one_does_not(scene):
+    where = 'pos="0 -4 1" xyaxes="1 0 0 0 0 1"'
+    model, near = scene(camera=f'<camera name="along" mode="trackcom" {where}/><camera name="still" {where}/>')
+    _, far = scene(camera=f'<camera name="along" mode="trackcom" {where}/><camera name="still" {where}/>', at=30.0)
+    painter = MujocoPainter(model)
+    assert red(painter.draw(near, 64, 48, "along")).any()
+    assert red(painter.draw(far, 64, 48, "along")).sum() == red(painter.draw(near, 64, 48, "along")).sum()
+    assert red(painter.draw(near, 64, 48, "still")).any()
+    assert not red(painter.draw(far, 64, 48, "still")).any()
+    painter.close()
+
+
+@needs_gl
+def test_quality_switches_shadows_on(scene):
+    lamp = '<light directional="true" pos="0 0 5" dir="1 0 -1" diffuse="1 1 1"/><camera pos="0 -4 2" euler="70 0 0"/>'
+    model, data = scene(camera=lamp)
+    frames = {}
+    for quality in ("fast", "shadows", "full"):
+        painter = MujocoPainter(model, quality)
+        frames[quality] = painter.draw(data, 200, 120).astype(int)
+        painter.close()
+    darker = {quality: (frames["fast"] - frame).max(axis=2) > 30 for quality, frame in frames.items()}
+    assert darker["shadows"].sum() > 200  # a patch of the floor at the right of the cart
+    assert np.flatnonzero(darker["shadows"].any(axis=0)).mean() > 100
+    assert darker["full"].sum() == pytest.approx(darker["shadows"].sum(), rel=0.2)
+    assert (model.vis.quality.offsamples, model.vis.quality.shadowsize) == (4, 4096)  # as before
+    with pytest.raises(ValueError, match="fast, shadows, full"):
+        MujocoPainter(model, "best")
+
+
+@needs_gl
+def test_a_lost_context_is_replaced_and_a_dark_scene_is_mentioned_once(scene, monkeypatch, caplog):
     import mujoco
 
-    for painter, expected in ((plain, 0), (fancy, 1)):
-        (renderer,) = painter._renderers.values()
-        assert renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] == expected
-        assert renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] == expected
-        painter.close()
+    model, data = scene()
+    painter, real, drawn = MujocoPainter(model), mujoco.Renderer.render, []
+
+    def render(self):
+        drawn.append(self)
+        return real(self) if len(drawn) > 1 else np.zeros((48, 64, 3), np.uint8)
+
+    monkeypatch.setattr(mujoco.Renderer, "render", render)
+    assert painter.draw(data, 64, 48).any()
+    assert len(drawn) == 2
+    assert drawn[0] is not drawn[1]
+    assert not caplog.records
+    monkeypatch.setattr(mujoco.Renderer, "render", lambda self: np.zeros((48, 64, 3), np.uint8))
+    for _ in range(3):
+        assert not painter.draw(data, 64, 48).any()
+    assert caplog.text.count("wholly black") == 1
+    painter.close()
+
+
+@needs_gl
+def test_another_camera_can_be_aimed_alike(scene):
+    import mujoco
+
+    model, _ = scene(camera='<camera name="side" pos="0 -3 1" xyaxes="1 0 0 0 0 1"/>')
+    painter, camera = MujocoPainter(model), mujoco.MjvCamera()
+    painter.aim(camera, "side")
+    assert (camera.type, camera.fixedcamid) == (mujoco.mjtCamera.mjCAMERA_FIXED, 0)
+    painter.aim(camera, "follow")
+    assert (camera.type, camera.trackbodyid) == (mujoco.mjtCamera.mjCAMERA_TRACKING, 1)
+    assert (camera.azimuth, camera.elevation) == (90.0, -12.0)
+    assert camera.distance > 1.0
+    painter.aim(camera, -1)
+    assert camera.type == mujoco.mjtCamera.mjCAMERA_FREE
 
 
 @needs_gl
@@ -116,19 +172,6 @@ def test_a_painter_that_goes_does_not_harm_the_others(scene, how):
         del one
     assert np.array_equal(other.draw(data, 64, 48), expected)
     other.close()
-
-
-def test_annotate_writes_into_the_upper_left_corner_of_a_copy():
-    frame = np.full((240, 320, 3), 90, np.uint8)
-    marked = annotate(frame, ["time 1.00 s", "return 2.5"])
-    assert (frame == 90).all()
-    assert marked.shape == frame.shape
-    assert marked.dtype == np.uint8
-    changed = (marked != 90).any(axis=-1)
-    assert changed[:60, :160].sum() > 100
-    assert not changed[100:].any()
-    assert marked.max() > 240  # white letters
-    assert marked.min() < 20  # with a black edge
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_wrapper_names():
         ),
         ({"name": f"{__name__}:Doubled", "factr": 3}, "did you mean 'factor'"),
         ({"name": "scale_reward"}, r"needs \['scale'\]"),
-        ({"name": "xyzzy"}, r"no wrapper 'xyzzy'; use one of \['history', .*\] or package\.module:Class$"),
+        ({"name": "xyzzy"}, r"no wrapper 'xyzzy'; use one of \['features', .*\] or package\.module:Class$"),
         ("history", "the wrapper 'history' has no name"),
     ],
 )

@@ -18,6 +18,7 @@ import torch
 from gaitway.core.config import ConfigError
 from gaitway.runners.logger import Logger, Recorder, setup_log
 from gaitway.runners.tensorboard_sink import TensorBoardSink
+from gaitway.runners.video import VideoWriter
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -300,6 +301,36 @@ def test_a_picture_that_nobody_takes_is_mentioned_once(tmp_path: Path, caplog: A
     assert caplog.text.count("report goes nowhere: nobody takes a html; set logging.wandb") == 1
     assert caplog.text.count("film is not shown: there is no file") == 1
     assert caplog.text.count("goes nowhere") == 2
+
+
+def test_films_reach_tensorboard_as_small_animations(tmp_path: Path, caplog: Any) -> None:
+    from PIL import Image
+
+    path = tmp_path / "videos" / "play.mp4"
+    with VideoWriter(path, 30, (640, 480)) as writer:
+        for number in range(6):
+            writer.add(np.full((480, 640, 3), 40 * number, np.uint8))
+    with Logger(tmp_path, tensorboard=True) as logger:
+        logger.add_video("film", path, 5)
+        (tmp_path / "bad.mp4").write_bytes(b"no film")
+        logger.add_video("bad", tmp_path / "bad.mp4", 6)
+    events = events_of(tmp_path)
+    assert events.Tags()["images"] == ["film"]
+    (event,) = events.Images("film")
+    film = Image.open(io.BytesIO(event.encoded_image_string))
+    assert (event.step, film.size, film.n_frames) == (5, (320, 240), 3)  # half the size, every second frame
+    film.seek(2)
+    assert film.convert("L").getpixel((5, 5)) == pytest.approx(160, abs=6)
+    assert caplog.text.count("tensorboard does not show") == 1
+
+
+def test_films_that_nobody_takes_are_mentioned_once(tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "play.mp4").write_bytes(b"film")
+    with caplog.at_level(logging.INFO), Logger(tmp_path) as logger:
+        for step in range(2):
+            logger.add_video("film", tmp_path / "play.mp4", step)
+    assert caplog.text.count(f"films are kept in {tmp_path} alone; set logging.tensorboard or logging.wandb") == 1
+    assert "goes nowhere" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from gaitway.core.agent import Agent
 from gaitway.core.workspace import Workspace
 from gaitway.envs.frame_agent import FrameAgent
 from gaitway.envs.gymnasium_env import GymnasiumEnv
+from gaitway.runners.encoders import video_problem
 from gaitway.runners.record import record_video
-from gaitway.runners.video import video_problem
 
 needs_ffmpeg = pytest.mark.skipif(video_problem() is not None, reason="there is no ffmpeg here")
 

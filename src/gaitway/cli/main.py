@@ -88,14 +88,37 @@ def parser() -> argparse.ArgumentParser:
 
     add_collect(commands)
 
-    play = commands.add_parser("play", help="watch a trained policy: writes a video, or opens a window")
-    play.add_argument("run", metavar="DIR", help="a run folder, or a folder of runs, of which the best is shown")
-    play.add_argument("--video", metavar="FILE", default=None, help="default: DIR/videos/play.mp4")
+    play = commands.add_parser(
+        "play",
+        help="watch a policy or an environment: in a window, or as a video",
+        description="Watch a trained policy: gaitway play runs/first. Watch an environment: gaitway play walker/run",
+        epilog="An environment opens a window if there is a screen, and goes to a file otherwise; a run is filmed into "
+        "its folder unless --window is given. docs/seeing.md shows it all.",
+    )
+    play.add_argument(
+        "run", metavar="RUN_OR_ENV", help="a run folder, or a folder of runs, of which the best is shown; or ENV_ID"
+    )
+    play.add_argument(
+        "--policy", metavar="WHO", default=None, help="random (default for an environment), zero or a run folder"
+    )
+    play.add_argument(
+        "--video", metavar="FILE", default=None, help="mp4 or gif; default: RUN/videos/play.mp4, or ENV_ID.mp4 here"
+    )
     play.add_argument("--window", action="store_true", help="show it in a window; without a screen, in a video")
     play.add_argument("--no-video", action="store_true", help="only play an episode and say its return")
     play.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
-    play.add_argument("--length", type=_positive, default=None, help="steps to show (default: video.length of the run)")
+    duration = play.add_mutually_exclusive_group()
+    duration.add_argument("--steps", type=_positive, default=None, help="so many steps, through the ends of episodes")
+    duration.add_argument(
+        "--length", type=_positive, default=None, help="at most so many steps of one episode (default: video.length)"
+    )
     play.add_argument("--seed", type=int, default=0, help="which start to show")
+    play.add_argument("--size", type=_size, default=None, metavar="WxH", help="pixels (default: video.size, 480x360)")
+    play.add_argument("--camera", default=None, metavar="NAME", help="a camera of a native environment, or follow")
+    play.add_argument(
+        "--quality", choices=["fast", "shadows", "full"], default="fast", help="of films of native environments"
+    )
+    play.add_argument("--plain", action="store_true", help="no text in the picture")
 
     plot = commands.add_parser("plot", help="draw learning curves")
     plot.add_argument("runs", nargs="+", metavar="DIR", help="run folders, or folders of run folders")
@@ -127,6 +150,13 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return number
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.lower().partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write width x height in pixels, e.g. 640x480")
+    return int(width), int(height)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import mujoco
@@ -65,7 +65,7 @@ class BatchTask:
     """One MjData per instance; needed where anything is called on an instance's MjData after a step."""
     fault_reward: float = 0.0
     camera: str | None = None
-    """Camera for pictures, None for the free one."""
+    """Camera for pictures: one of the decorated model, or "follow"; None for the model's first, else "follow"."""
 
     batch: Batch
     qpos: np.ndarray
@@ -103,10 +103,32 @@ class BatchTask:
         """The start of one episode: `qpos` [nq], `qvel` [nv] and everything in `layout_shapes`."""
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
+    def draw_rows(
+        self, rows: np.ndarray, generator_at: Callable[[int], np.random.Generator], targets: Mapping[str, np.ndarray]
+    ) -> None:
+        """Draw the starts of `rows` into `targets` (name -> [B, ...]); `generator_at(row)` lasts until its next call.
+
+        Tasks with much to draw override it, to compute on all rows at once; the numbers must be those of `draw`.
+        """
+        for row in rows.tolist():
+            drawn = self.draw(generator_at(row))
+            for name, target in targets.items():
+                target[row] = drawn[name]
+
     def start(self, rows: Rows) -> None:
         """New episodes begin in `rows`: their state and layout are written, controls and time are zero."""
         if self.start_stage != STAGE_NONE:
             self.batch.forward(None if isinstance(rows, slice) else rows, stage=self.start_stage)
+
+    def restore(self) -> None:
+        """A stored state was put back: physics, `layout` and `memory` are written. Rebuild what follows from them."""
+
+    def scenario(self) -> dict[str, np.ndarray]:
+        """What `load_scenario` takes, by name, with the values of the present situation [B, ...]."""
+        return {"qpos": self.qpos, "qvel": self.qvel, **self.layout}
+
+    def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
+        """Refuse what cannot be simulated; shapes are right and all numbers (float64) finite."""
 
     def before_step(self) -> None:
         """Note what `outcome` compares with; controls are written, physics has not moved."""
@@ -124,6 +146,9 @@ class BatchTask:
         all false. Runs before `observe`. Rows of a faulty instance may hold anything: the environment overwrites them.
         """
         raise TypeError(f"{type(self).__name__} does not implement outcome")
+
+    def truncate(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        """Set `truncated` [B] where an episode ends here for another reason than time, and has not `terminated` [B]."""
 
     def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
         """Write the observation of `rows` into `out[group]` [len(rows), *shape] (any float type)."""

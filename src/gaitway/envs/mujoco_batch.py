@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import mujoco
 import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
@@ -22,11 +21,12 @@ from torch import Tensor
 
 from gaitway.core.seeding import EpisodeStreams
 from gaitway.envs.batch_task import STAGE_NONE, BatchTask, action_spec
+from gaitway.envs.episode_generator import EpisodeGenerator
 from gaitway.envs.step_buffers import FAULT_METRIC, StepBuffers
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
 
 if TYPE_CHECKING:
-    from gaitway.envs.render import MujocoPainter
+    from gaitway.envs.scene import Camera
 
 ALL = slice(None)
 _NUMPY_DTYPE: dict[torch.dtype, type[np.floating]] = {torch.float32: np.float32, torch.float64: np.float64}
@@ -64,6 +64,7 @@ class MujocoBatchEnv(VecEnv):
         self.num_threads = choose_num_threads(num_threads, num_envs)
         self.device = torch.device(device)
         self._streams = EpisodeStreams(num_envs, purpose)
+        self._generators = EpisodeGenerator(self._streams)
         self.spec = _environment_spec(task, id or task.id, dtype)
         self._batch: Batch | None = Batch(task.model, num_envs, self.num_threads, task.persistent)
         task.attach(self._batch)
@@ -84,12 +85,13 @@ class MujocoBatchEnv(VecEnv):
         self._scalar_metrics = dict(zip(self.spec.metrics, self._scalars[1:], strict=True))
         self._ended = np.zeros(num_envs, dtype=bool)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._painter: MujocoPainter | None = None
-        self._painted: mujoco.MjData | None = None
+        self._camera: Camera | None = None
         self.reset(seed)
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
         self._streams.restart(seed)
+        if seed is not None:
+            self._generators.forget()
         return self._restart_all({})
 
     def step(self, action: Tensor) -> Step:
@@ -112,6 +114,9 @@ class MujocoBatchEnv(VecEnv):
         if task.max_episode_steps:
             np.greater_equal(self._elapsed, task.max_episode_steps, out=now.truncated)
             np.greater(now.truncated, now.terminated, out=now.truncated)  # truncated and not terminated
+        else:
+            now.truncated.fill(False)
+        task.truncate(now.terminated, now.truncated)
         np.logical_or(now.terminated, now.truncated, out=self._ended)
         for name, obs in now.obs.items():
             np.copyto(obs, now.final_obs[name])
@@ -135,14 +140,16 @@ class MujocoBatchEnv(VecEnv):
         self._elapsed[:] = ages
 
     def scenario(self) -> dict[str, Tensor]:
-        """The present `qpos` [B, nq] and `qvel` [B, nv] and the layout of the episode, all float64."""
-        arrays = {"qpos": self.task.qpos, "qvel": self.task.qvel, **self.task.layout}
-        return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        """The present `qpos` [B, nq] and `qvel` [B, nv] and the layout of the episode, all float64.
+
+        Tasks whose episodes begin with a settling step give the state before it, and `settle` [B] (bool).
+        """
+        return {name: torch.from_numpy(array.copy()) for name, array in self.task.scenario().items()}
 
     def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
         """Restart the present episodes from `scenario`; what it does not name is as it was drawn for them."""
         self._simulation()
-        known = {"qpos": self.task.qpos, "qvel": self.task.qvel, **self.task.layout}
+        known = self.task.scenario()
         given = {}
         for name, value in scenario.items():
             if name not in known:
@@ -157,6 +164,7 @@ class MujocoBatchEnv(VecEnv):
                 row = int(np.argwhere(~np.isfinite(array))[0][0])
                 raise ValueError(f"scenario field {name!r} of instance {row} is not finite")
             given[name] = array
+        self.task.check_scenario(given)
         return self._restart_all(given)
 
     def state_dict(self) -> dict[str, Any]:
@@ -202,29 +210,25 @@ class MujocoBatchEnv(VecEnv):
                 )
         for _, array, value in targets:
             array[...] = value.detach().cpu().numpy()
+        self._generators.forget()
+        self.task.restore()
         if self.task.persistent and self.task.stage != STAGE_NONE:
             batch.forward(stage=self.task.stage)  # such a batch goes on from the stages it computed last
         return now.observation(self.device)
 
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
-        from gaitway.envs.render import MujocoPainter
+        from gaitway.envs.scene import Camera
 
-        if not 0 <= index < self.num_envs:
-            raise IndexError(f"instance {index} does not exist; there are {self.num_envs}")
-        batch = self._simulation()
-        if self._painter is None or self._painted is None:
-            model = self.task.render_model()
-            self._painter, self._painted = MujocoPainter(model), mujoco.MjData(model)
-        data = self._painted
-        for name in ("qpos", "qvel", "mocap_pos", "mocap_quat"):
-            getattr(data, name)[:] = batch.bind(name)[index]
-        mujoco.mj_forward(self._painter.model, data)
-        return self._painter.draw(data, width, height, self.task.camera)
+        self._simulation()
+        if self._camera is None:
+            self._camera = Camera(self)
+        self._camera.index = index
+        return self._camera(width, height)
 
     def close(self) -> None:
-        if self._painter is not None:
-            self._painter.close()
-            self._painter = self._painted = None
+        if self._camera is not None:
+            self._camera.close()
+            self._camera = None
         if self._batch is not None:
             # the pool's threads live as long as any array of the batch does
             self.task.detach()
@@ -285,10 +289,7 @@ class MujocoBatchEnv(VecEnv):
         task = self.task
         self._state[rows] = self._default_state
         targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
-        for row in rows.tolist():
-            drawn = task.draw(self._streams.generator(row))
-            for name, target in targets.items():
-                target[row] = drawn[name]
+        task.draw_rows(rows, self._generators.at, targets)
         for name, values in (given or {}).items():
             targets[name][rows] = values[rows]
         self._elapsed[rows] = 0

@@ -190,11 +190,16 @@ class History(Wrapper):
         return {**obs, self.name: past.flatten(1)}
 
 
-WRAPPERS: dict[str, Callable[..., VecEnv]] = {
+WRAPPERS: dict[str, Callable[..., VecEnv] | str] = {
     "select_components": SelectComponents,
     "scale_reward": ScaleReward,
     "history": History,
+    "time": "gaitway.envs.observation_wrappers:TimeObservation",
+    "frame_counter": "gaitway.envs.observation_wrappers:TimeObservation",
+    "flatten": "gaitway.envs.observation_wrappers:FlattenObservation",
+    "features": "gaitway.envs.feature_observation:FeatureObservation",
 }
+"""Those given by their path are imported when they are used."""
 
 
 def make_wrapper(env: VecEnv, options: Mapping[str, Any]) -> VecEnv:
@@ -206,7 +211,8 @@ def make_wrapper(env: VecEnv, options: Mapping[str, Any]) -> VecEnv:
     if name not in WRAPPERS and ":" not in name:
         hint = did_you_mean(name, WRAPPERS)
         raise ValueError(f"no wrapper {name!r}{hint}; use one of {sorted(WRAPPERS)} or package.module:Class")
-    wrapper = WRAPPERS[name] if name in WRAPPERS else resolve_class(name)
+    known = WRAPPERS.get(name, name)
+    wrapper = resolve_class(known) if isinstance(known, str) else known
     _check_options(name, wrapper, rest)
     return wrapper(env, **rest)
 

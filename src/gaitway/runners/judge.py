@@ -13,8 +13,8 @@ from gaitway.agents.actor_critic import InferencePolicy
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.evaluate import evaluate
+from gaitway.runners.film import Film, start_film
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.video import record_episode
 
 log = logging.getLogger("gaitway")
 
@@ -31,7 +31,8 @@ class Judge:
         self.last: dict[str, Any] = {}
         self.evaluations_since_best = 0
         self._env: VecEnv | None = None
-        self._films = True
+        self._can_film = True
+        self._films: list[tuple[int, Film]] = []
 
     def measure(self, steps: int) -> dict[str, float] | None:
         """Evaluate the policy as it is after `steps`; `last`, and perhaps `best`, become the result."""
@@ -63,22 +64,46 @@ class Judge:
             return "threshold"
         return None
 
-    def film(self, path: Path) -> None:
-        """One episode of the deterministic policy as a video."""
-        if self.make_env is None or not self._films:
+    def film(self, path: Path, steps: int | None = None) -> None:
+        """Film one episode of the deterministic policy as it is after `steps`.
+
+        Returns when it has been played and drawn; the file follows, see `finished_films`.
+        """
+        if self.make_env is None or not self._can_film:
             return
+        from gaitway.envs.scene import Camera, CameraError  # knows MuJoCo, which not every run needs
+
         video = self.config.video
-        with self.make_env("evaluation", 1) as env:
-            shown = record_episode(
-                env,
-                self._actor(False),
-                path,
-                length=video.length,
-                size=video.size,
-                annotations=video.annotations,
-                seed=0,
-            )
-        self._films = shown is not None  # what failed once fails again, and a GL library may not survive the second try
+        self.policy.eval()
+        try:
+            with self.make_env("evaluation", 1) as env, Camera(env, 0, video.camera, video.quality) as draw:
+                film = start_film(
+                    env,
+                    self._actor(False),
+                    path,
+                    length=video.length,
+                    size=video.size,
+                    annotations=video.annotations,
+                    seed=0,
+                    caption=_caption(env, steps) if video.annotations else (),
+                    draw=draw,
+                )
+        except CameraError as error:
+            log.warning("no video %s: %s", path, error)
+            film = None
+        self.policy.train()
+        if film is None:
+            self._can_film = False  # what failed once fails again, and a GL library may not survive the second try
+        else:
+            self._films.append((steps or 0, film))
+
+    def finished_films(self, wait: bool = False) -> list[tuple[int, Path]]:
+        """Steps and files of the films that were completed since the last call; with `wait`, of all that were begun."""
+        done = [(steps, film) for steps, film in self._films if wait or film.is_done]
+        self._films = [pair for pair in self._films if pair not in done]
+        results = [(steps, film.result()) for steps, film in done]
+        self._can_film = self._can_film and all(result is not None for _, result in results)
+        return [(steps, Path(result["path"])) for steps, result in results if result is not None]
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -92,9 +117,15 @@ class Judge:
         self.evaluations_since_best = state["evaluations_since_best"]
 
     def close(self) -> None:
+        """Complete the films and close the environment."""
+        self.finished_films(wait=True)
         if self._env is not None:
             self._env.close()
             self._env = None
 
     def _actor(self, stochastic: bool) -> InferencePolicy:
         return InferencePolicy(self.policy, stochastic, stream(self.config.seed, "evaluation", self.device))
+
+
+def _caption(env: VecEnv, steps: int | None) -> list[str]:
+    return [env.spec.id] if steps is None else [env.spec.id, f"{steps:,} steps"]

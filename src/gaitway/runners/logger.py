@@ -67,7 +67,7 @@ class Recorder:
         self.show("figure", name, figure, step)
 
     def add_video(self, name: str, video: Tensor | np.ndarray | str | Path, step: int, fps: float = 30.0) -> None:
-        """Frames, uint8 `[T, H, W, 3]`, shown at `fps`, or the path of a file such as `videos/play.mp4` (W&B alone)."""
+        """Frames, uint8 `[T, H, W, 3]`, shown at `fps`, or the path of a file such as `videos/play.mp4`."""
         if fps <= 0:
             raise ValueError(f"fps is {fps}; use frames per second, above 0")
         if not isinstance(video, str | Path):
@@ -153,8 +153,11 @@ class Logger(Recorder):
         takers = {key: sink for key, sink in self._listeners(step).items() if kind in sink.takes}
         if not takers and self.folder is not None and kind not in self._unheard:
             self._unheard.add(kind)
-            which = "logging.wandb" if kind in ("html", "film") else "logging.tensorboard or logging.wandb"
-            log.warning("%s goes nowhere: nobody takes a %s; set %s", name, kind, which)
+            which = "logging.wandb" if kind == "html" else "logging.tensorboard or logging.wandb"
+            if kind == "film":
+                log.info("films are kept in %s alone; set %s to see them there as well", Path(value).parent, which)
+            else:
+                log.warning("%s goes nowhere: nobody takes a %s; set %s", name, kind, which)
         for key, sink in takers.items():
             self._guard(key, lambda sink=sink: sink.show(kind, name, value, step, fps))
 

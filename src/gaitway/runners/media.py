@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -56,6 +58,20 @@ def gif(frames: np.ndarray, fps: float) -> bytes:
     duration = max(10, round(1000.0 / fps / 10) * 10)
     first.save(buffer, format="GIF", save_all=True, append_images=others, duration=duration, loop=0)
     return buffer.getvalue()
+
+
+def film_frames(path: Path, max_height: int = 240, max_fps: float = 15.0) -> tuple[np.ndarray, float]:
+    """A film from its file, made small enough for an animation: uint8 `[T, H, W, 3]` and its frames per second."""
+    import imageio.v3 as iio
+
+    fps = float(iio.immeta(path, plugin="FFMPEG")["fps"])
+    stride = max(1, math.ceil(fps / max_fps - 1e-6))
+    frames = []
+    for number, frame in enumerate(iio.imiter(path, plugin="FFMPEG")):
+        if number % stride == 0:
+            step = max(1, math.ceil(frame.shape[0] / max_height))
+            frames.append(frame[::step, ::step].copy())
+    return np.stack(frames), fps / stride
 
 
 def _bytes(value: Any) -> np.ndarray:

@@ -3,16 +3,16 @@
     returned, length = record_video(gymnasium.make("CartPole-v1", render_mode="rgb_array"), policy, "cartpole.mp4")
 
 The policy is an agent of a frame cast: it reads `env/obs/<group>` of a row and writes `action`, as in training, so that
-every kind of observation and action works. `runners.video.record_episode` is the one that training itself uses.
+every kind of observation and action works. `runners.film.record_episode` is the one that training itself uses.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 
 from gaitway.core.agent import Agent, Agents, TemporalAgent
@@ -20,10 +20,9 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.frame_agent import FrameAgent
 from gaitway.envs.frame_gymnasium import SingleEnvs
 from gaitway.envs.vec_env import VecEnv
-from gaitway.runners.media import gif
-from gaitway.runners.video import FPS_WITHOUT_CLOCK, VideoConfig, VideoWriter, video_problem
-
-KINDS = (".mp4", ".gif")
+from gaitway.runners.encoders import check_kind, video_problem
+from gaitway.runners.film import FPS_WITHOUT_CLOCK
+from gaitway.runners.video import VideoConfig, VideoWriter
 
 
 def record_video(
@@ -41,12 +40,9 @@ def record_video(
 
     `env` stays open and stands where the episode left it. `options` go to the policy, e.g. `stochastic=False`. The
     episode ends by itself or after `max_steps`. `size` (width, height) and `fps` are those of the environment if left
-    out. The film shows the final state, except of environments that reset within the step. A gif is kept in memory
-    until it is written.
+    out. The film shows the final state, except of environments that reset within the step.
     """
-    path = Path(path)
-    if path.suffix.lower() not in KINDS:
-        raise ValueError(f"the film is called {path.name!r}; let its name end in {' or '.join(KINDS)}")
+    path = check_kind(path)
     if max_steps is not None and max_steps < 0:
         raise ValueError(f"max_steps is {max_steps}; use 0 or more steps, or None for a whole episode")
     world = env if isinstance(env, FrameAgent) else FrameAgent(env, mode="frozen", seed=seed)
@@ -79,7 +75,6 @@ class _Film(Agent):
         super().__init__()
         self._world, self._path, self._size, self._fps = [world], path, size, fps
         self._writer: VideoWriter | None = None
-        self._frames: list[np.ndarray] = []
 
     def step(self, ws: Workspace, t: int) -> None:
         world = self._world[0]
@@ -88,23 +83,14 @@ class _Film(Agent):
         if self._size is None:
             self._size = _natural_size(world)
         frame = world.render(0, *self._size)
-        if self._path.suffix.lower() == ".gif":
-            self._frames.append(frame)
-            return
         if self._writer is None:
-            self._writer = VideoWriter(self._path, self._fps, self._size)
+            self._writer = VideoWriter(self._path, self._fps, self._size, patience_s=math.inf)
         self._writer.add(frame)
 
     def finish(self) -> None:
         """Leave the complete file under its name."""
-        if self._writer is not None:
-            if self._writer.close() is None:
-                raise RuntimeError(f"no film {self._path} was written; the log says why")
-        else:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._path.with_name(f".{self._path.name}.partial")
-            partial.write_bytes(gif(np.stack(self._frames), self._fps))
-            partial.replace(self._path)
+        if self._writer is not None and self._writer.close() is None:
+            raise RuntimeError(f"no film {self._path} was written; the log says why")
 
     def stop(self) -> None:
         """End the encoder, whatever has come so far."""

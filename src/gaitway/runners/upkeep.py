@@ -123,10 +123,13 @@ class Upkeep:
         if crossed(before, steps, self.config.checkpoints.interval):
             self.save(steps)
         if crossed(before, steps, self.config.video.interval) and self.folder is not None:
-            self.judge.film(self.folder.videos / f"{steps}.mp4")
+            self.judge.film(self.folder.videos / f"{steps}.mp4", steps)
         self.seconds = time.perf_counter() - self._started
         if self._signals.requested is not None:
             self.stopped_by = self._signals.requested
+        for _, path in self.judge.finished_films(wait=is_last or self.stopped_by is not None):
+            # said at this step, not at the film's own: listeners take no step that lies behind
+            self.logger.add_video("video/policy", path, steps)
 
     def evaluate(self, steps: int) -> None:
         result = self.judge.measure(steps)

@@ -17,9 +17,44 @@ class NativeTask:
     module: str
     builder: str
     description: str
+    arguments: tuple[str, ...] = ()
+    """What the builder takes before the options."""
 
     def __call__(self, **options: Any) -> BatchTask:
-        return getattr(import_module(f"gaitway.envs.tasks.{self.module}"), self.builder)(options)
+        builder = getattr(import_module(f"gaitway.envs.tasks.{self.module}"), self.builder)
+        return builder(*self.arguments, options)
+
+
+BENCHMARK_ROBOTS = {
+    "walker": "the planar Walker",
+    "humanoid": "the Humanoid",
+    "humanoidpc": "the Humanoid with position control",
+    "halfcheetah": "the planar HalfCheetah",
+    "cube": "a cube that motors push about",
+    "cube2d": "a cube in the x-z plane",
+}
+BENCHMARK_TASKS = {
+    "hurdles": ("hurdles", "HurdlesTask", "jumps over hurdles"),
+    "limbo": ("hurdles", "LimboTask", "ducks under bars"),
+    "hurdleslimbo": ("hurdles", "HurdlesLimboTask", "jumps over hurdles and ducks under bars in turn"),
+    "gaps": ("gaps", "GapsTask", "jumps over gaps from platform to platform"),
+    "stairs": ("stairs", "StairsTask", "climbs ten stairs and walks down ten others"),
+    "goalwall": ("goal_wall", "GoalWallTask", "kicks a ball at goals on a wall"),
+    "polebalance": ("pole_balance", "PoleBalanceTask", "balances a pole"),
+}
+BENCHMARK_ENDINGS = {"": "", "-fixed": "; errors of the benchmark are put right"}
+
+
+def _benchmark_tasks() -> dict[str, NativeTask]:
+    """The bipedal-skills benchmark: every robot in every task, as published and corrected."""
+    return {
+        f"{robot}/{task}{ending}": NativeTask(
+            module, builder, f"{who[0].upper()}{who[1:]} {what}{remark}", (robot, ending)
+        )
+        for robot, who in BENCHMARK_ROBOTS.items()
+        for task, (module, builder, what) in BENCHMARK_TASKS.items()
+        for ending, remark in BENCHMARK_ENDINGS.items()
+    }
 
 
 NATIVE_TASKS: dict[str, NativeTask] = {
@@ -44,10 +79,19 @@ NATIVE_TASKS: dict[str, NativeTask] = {
     "humanoid/stand": NativeTask(
         "locomotion", "humanoid_stand", "The Humanoid stands upright; a fall ends the episode"
     ),
+    **{
+        f"{robot}/skills": NativeTask("skills", f"{robot}_skills", f"The {name} reaches one goal after the other")
+        for robot, name in (
+            ("walker", "planar Walker"),
+            ("humanoid", "Humanoid"),
+            ("humanoidpc", "Humanoid with position control"),
+        )
+    },
     "walker/run": NativeTask("locomotion", "walker_run", "The planar Walker runs at 4 m/s; a fall ends the episode"),
     "walker/stand": NativeTask(
         "locomotion", "walker_stand", "The planar Walker stands upright; a fall ends the episode"
     ),
     "walker/walk": NativeTask("locomotion", "walker_walk", "The planar Walker walks at 1 m/s; a fall ends the episode"),
+    **_benchmark_tasks(),
 }
 """id -> task, called with its keyword options; an unknown option is a TypeError that lists the known ones."""

@@ -1,0 +1,183 @@
+"""Who plays where in `gaitway play`: a run's policy, random actions or none, in its environment or in another."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gaitway.agents.actor_critic import InferencePolicy
+from gaitway.analysis.runs import find_runs, is_run_folder
+from gaitway.cli.build import EnvConfig, TrainConfig, build_env
+from gaitway.cli.inspect_run import load_policy, open_run
+from gaitway.core.config import ConfigError, did_you_mean
+from gaitway.core.seeding import check_seed, stream
+from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, VecEnv
+from gaitway.runners.collect import RandomPolicy
+from gaitway.runners.evaluate import Policy
+from gaitway.runners.run_folder import RunFolder
+
+WITHOUT_RUN = ("random", "zero")
+
+
+@dataclass(frozen=True)
+class Player:
+    """What is shown."""
+
+    env: VecEnv
+    """One instance."""
+    act: Policy
+    config: TrainConfig
+    folder: RunFolder | None
+    """Of the run that was named to be played; None if an environment was."""
+    what: str
+    """Environment and policy in words."""
+    caption: tuple[str, ...]
+    """The same, for a corner of the picture."""
+
+
+class ZeroPolicy:
+    """The same action always: 0, or what is nearest to it within the limits; of choices, the first."""
+
+    def __init__(self, action: ActionSpec) -> None:
+        if action.kind == "continuous":
+            low, high = (torch.tensor(limit, dtype=action.dtype) for limit in (action.low, action.high))
+            self._action = torch.zeros(action.shape, dtype=action.dtype).clamp(low, high)
+        else:
+            first = torch.tensor(action.start or [0] * len(action.choices), dtype=action.dtype)
+            self._action = first.view(action.shape)
+
+    def __call__(self, obs: Observation) -> Tensor:
+        """Actions [B, ...] for observations `{group: [B, ...]}`."""
+        first = next(iter(obs.values()))
+        return self._action.to(first.device).expand(len(first), *self._action.shape)
+
+    def reset(self, mask: Tensor | None = None) -> None:
+        """Nothing is remembered."""
+
+
+@contextmanager
+def find_player(options: argparse.Namespace) -> Iterator[Player]:
+    """The environment and the policy that the command line names; the environment is closed afterwards."""
+    check_seed(options.seed)
+    played = _folder(options.run)
+    chosen = options.policy or ("random" if played is None else str(played))
+    if chosen in WITHOUT_RUN:
+        trained, config = None, TrainConfig() if played is None else open_run(str(played))[1]
+    else:
+        trained, config = open_run(str(_policy_folder(chosen)))
+    if played is None:
+        config = _in_environment(config, options.run)
+    elif trained is None or trained.path != played:
+        other = open_run(str(played))[1]
+        config = replace(config, env=other.env, evaluation=replace(config.evaluation, env=other.evaluation.env))
+    with _environment(config, options.run) as env:
+        yield _player(env, config, trained, played, options, chosen)
+
+
+def _player(
+    env: VecEnv,
+    config: TrainConfig,
+    trained: RunFolder | None,
+    played: Path | None,
+    options: argparse.Namespace,
+    chosen: str,
+) -> Player:
+    folder = None if played is None else RunFolder(played)
+    env_id = env.spec.id
+    if trained is None:
+        act: Policy = ZeroPolicy(env.spec.action)
+        words = "zero actions"
+        if chosen == "random":
+            act = RandomPolicy(env.spec.action, stream(options.seed, "play", env.device))
+            words = "random actions"
+        return Player(env, act, config, folder, f"{env_id}, {words}, seed {options.seed}", (env_id, words))
+    misfit = _misfit(EnvSpec.from_dict(trained.read_contract()), env.spec)
+    if misfit is not None:
+        raise ConfigError(f"the policy of {trained.path} does not fit {env_id}: {misfit}")
+    policy, steps, which = load_policy(trained, config, env, options.checkpoint)
+    words = f"{which} checkpoint (step {steps:,})"
+    what = f"{trained.path}: {words}" if played == trained.path else f"{env_id}, {trained.path}: {words}"
+    return Player(env, InferencePolicy(policy), config, folder, what, (env_id, f"{steps:,} steps"))
+
+
+def chosen_run(path: str) -> Path:
+    """The run folder itself, or the one of a folder of runs whose best evaluation is the best."""
+    folder = Path(path)
+    if is_run_folder(folder) or not folder.is_dir():
+        return folder
+    found = {run: _best_return(run) for run in find_runs([folder])}
+    known = {run: value for run, value in found.items() if value is not None}
+    if not known:
+        raise ConfigError(f"no run in {folder} has been evaluated yet; name one run folder, or wait")
+    return max(known, key=lambda run: known[run])
+
+
+def _best_return(run: Path) -> float | None:
+    try:
+        summary = json.loads((run / "summary.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return (summary.get("best") or {}).get("return")
+
+
+def _folder(source: str) -> Path | None:
+    """The run that `source` names; None if it names no folder, and therefore an environment."""
+    return chosen_run(source) if Path(source).is_dir() else None
+
+
+def _policy_folder(chosen: str) -> Path:
+    if not Path(chosen).is_dir():
+        hint = did_you_mean(chosen, WITHOUT_RUN)
+        raise ConfigError(f"--policy is {chosen!r}{hint}; use random, zero or a run folder")
+    return chosen_run(chosen)
+
+
+def _in_environment(config: TrainConfig, env_id: str) -> TrainConfig:
+    """The config with another environment; wrappers stay, because the policy was trained behind them."""
+    if config.env.id == env_id:
+        return config
+    env = EnvConfig(env_id, wrappers=config.env.wrappers)
+    return replace(config, env=env, evaluation=replace(config.evaluation, env={}))
+
+
+@contextmanager
+def _environment(config: TrainConfig, source: str) -> Iterator[VecEnv]:
+    try:
+        env = build_env(config, "evaluation", 1)
+    except ValueError as error:
+        if str(error).startswith("no environment"):
+            raise ConfigError(f"there is no folder {source}, and {error}") from error
+        raise
+    with env:
+        yield env
+
+
+def _misfit(contract: EnvSpec, spec: EnvSpec) -> str | None:
+    """What an environment lacks that a policy was trained with, in words; None if nothing."""
+    there = {group.name: group for group in spec.groups}
+    for group in contract.groups:
+        if group.name not in there:
+            return f"it was trained with the observation {group.name!r}, which is not among {sorted(there)}"
+        found = there[group.name]
+        if group.shape != found.shape:
+            return f"it was trained with {group.name!r} of shape {list(group.shape)}, here it is {list(found.shape)}"
+        if group != found:
+            pairs = zip(group.components, found.components, strict=False)
+            differing = next(((one, other) for one, other in pairs if one != other), None)
+            names = "" if differing is None else f", {differing[0].name!r} there and {differing[1].name!r} here"
+            return f"the numbers in {group.name!r} mean something else{names}"
+    if contract.action != spec.action:
+        return (
+            f"it was trained with the actions {', '.join(contract.action.names)}, "
+            f"here they are {', '.join(spec.action.names)} or have other limits"
+        )
+    if len(there) != len(contract.groups):
+        return f"it was trained without {sorted(set(there) - {group.name for group in contract.groups})}"
+    return None

@@ -1,0 +1,107 @@
+"""Films of the policy while it learns: made beside the training, handed over once, never a reason to stop."""
+
+from __future__ import annotations
+
+import threading
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import torch
+
+from gaitway import ActorCritic, make_env
+from gaitway.envs.render import rendering_problem
+from gaitway.runners.encoders import video_problem
+from gaitway.runners.judge import Judge
+from gaitway.runners.runner_config import RunnerConfig
+from gaitway.runners.video import VideoConfig, VideoWriter
+
+needs_film = pytest.mark.skipif(
+    rendering_problem() is not None or video_problem() is not None, reason=f"{rendering_problem()} {video_problem()}"
+)
+SHORT = VideoConfig(interval=1, length=4, size=(96, 64))
+
+
+def judge(video: VideoConfig = SHORT, env_id: str = "HalfCheetah-v5") -> Judge:
+    with make_env(env_id) as env:
+        policy = ActorCritic(env.spec)
+
+    def make(purpose: str, number: int):
+        return make_env(env_id, number, purpose=purpose)
+
+    return Judge(RunnerConfig(total_steps=1, video=video), policy, torch.device("cpu"), make)
+
+
+@needs_film
+def test_films_are_handed_over_once_with_their_steps(tmp_path):
+    one = judge()
+    one.policy.train()
+    for steps in (100, 200):
+        one.film(tmp_path / f"{steps}.mp4", steps)
+    assert one.policy.training
+    found = one.finished_films(wait=True)
+    assert found == [(100, tmp_path / "100.mp4"), (200, tmp_path / "200.mp4")]
+    assert one.finished_films(wait=True) == []
+    assert iio.imread(found[0][1], plugin="FFMPEG").shape == (4, 64, 96, 3)
+
+
+@needs_film
+def test_training_goes_on_while_a_film_is_encoded(tmp_path, monkeypatch):
+    gate, write = threading.Event(), VideoWriter._write_file
+    monkeypatch.setattr(VideoWriter, "_write_file", lambda self: (gate.wait(), write(self)))
+    one = judge()
+    one.film(tmp_path / "1.mp4", 1)
+    assert one.finished_films() == []
+    gate.set()
+    one.close()  # whoever does not ask still gets whole files
+    assert [file.name for file in tmp_path.iterdir()] == ["1.mp4"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("video")]
+
+
+@needs_film
+def test_the_caption_tells_the_environment_and_the_steps(tmp_path):
+    pictures = {}
+    large = {"interval": 1, "length": 2, "size": (480, 320)}
+    cases = {"text": ({}, 100), "other": ({}, 999), "none": ({"annotations": False}, 100)}
+    policy = judge().policy
+    for name, (options, steps) in cases.items():
+        one = judge(VideoConfig(**large, **options))
+        one.policy = policy
+        one.film(tmp_path / f"{name}.mp4", steps)
+        one.close()
+        pictures[name] = iio.imread(tmp_path / f"{name}.mp4", plugin="FFMPEG")[0].astype(int)
+    corner = np.s_[:60, 240:]
+    assert abs(pictures["text"] - pictures["none"])[corner].max() > 100
+    assert abs(pictures["text"] - pictures["other"])[corner].max() > 100
+    assert abs(pictures["text"] - pictures["other"])[100:].max() < 40
+
+
+@pytest.mark.parametrize(
+    ("video", "env_id", "reason"),
+    [
+        (VideoConfig(interval=1, camera="bcak"), "HalfCheetah-v5", "no camera 'bcak'; it has follow, track"),
+        (VideoConfig(interval=1, quality="full"), "toy/cartpole", "native tasks alone"),
+        (SHORT, "toy/cartpole", "toy/cartpole cannot be drawn"),
+    ],
+)
+def test_what_cannot_be_filmed_is_said_once_and_training_goes_on(tmp_path, caplog, video, env_id, reason):
+    one = judge(video, env_id)
+    for steps in (1, 2, 3):
+        one.film(tmp_path / f"{steps}.mp4", steps)
+        assert one.finished_films() == []
+    one.close()
+    assert caplog.text.count("no video") == 1
+    assert reason in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_film
+def test_an_encoder_that_fails_is_not_tried_again(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/bin/false")
+    one = judge()
+    one.film(tmp_path / "1.mp4", 1)
+    assert one.finished_films(wait=True) == []
+    one.film(tmp_path / "2.mp4", 2)
+    one.close()
+    assert caplog.text.count("no video") == 1
+    assert list(tmp_path.iterdir()) == []
