@@ -85,6 +85,8 @@ def main() -> None:
     )
     parser.add_argument("--set", nargs="*", default=[], dest="overrides", help="key=value for every run")
     options = parser.parse_args()
+    if options.out:
+        Path(options.out).mkdir(parents=True, exist_ok=True)
     overrides = ["env.num_threads=1", *options.overrides] if options.jobs > 1 else options.overrides
     jobs = [(preset, seed, options.runs, overrides) for preset in options.presets for seed in options.seeds]
     with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
