@@ -7,16 +7,14 @@ policy adds Gaussian noise to its actions.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from gaitway.agents.action_range import ActionRange, check_finite_limits
-from gaitway.agents.observations import GroupNormalisers, Observations, actor_and_critic_groups, input_size
-from gaitway.core.small_agents import SeedableAgent
-from gaitway.core.workspace import Variable, Workspace
+from gaitway.agents.action_range import check_finite_limits
+from gaitway.agents.observations import Observations, actor_and_critic_groups, input_size
+from gaitway.agents.replay_policy import ReplayPolicy
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
@@ -59,7 +57,7 @@ class SingleCriticConfig(DeterministicActorCriticConfig):
     """DDPG has one; with more the smallest of their values counts."""
 
 
-class DeterministicActorCritic(SeedableAgent):
+class DeterministicActorCritic(ReplayPolicy):
     """Actor, critics and the targets of both over named observation groups."""
 
     is_recurrent = False
@@ -70,17 +68,13 @@ class DeterministicActorCritic(SeedableAgent):
         config: DeterministicActorCriticConfig | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(rule="last")
-        self.config = config = config or DeterministicActorCriticConfig()
+        config = config or DeterministicActorCriticConfig()
         if spec.action.kind != "continuous":
             raise ValueError(f"{spec.id} has {spec.action.kind} actions; a deterministic actor needs continuous ones")
         check_finite_limits(spec, "a deterministic actor")
-        self.spec = spec
-        self.groups = actor_and_critic_groups(spec, config.observations)
-        self.all_groups = tuple(dict.fromkeys(self.groups["actor"] + self.groups["critic"]))
-        normalised = self.all_groups if config.normalise_observations else ()
-        self.normalisers = GroupNormalisers(spec, normalised, config.observation_clip)
-        self.range = ActionRange(spec.action)
+        groups = actor_and_critic_groups(spec, config.observations)
+        super().__init__(spec, groups, config.normalise_observations, config.observation_clip)
+        self.config = config
         actor_size, critic_size = (input_size(spec, self.groups[which]) for which in ("actor", "critic"))
         self.actor = Network(
             actor_size,
@@ -104,37 +98,8 @@ class DeterministicActorCritic(SeedableAgent):
         )
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
-        self.reads = tuple(f"env/obs/{name}" for name in self.all_groups)
-        self.writes = (self.out("action"),)
 
     # Playing
-
-    def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
-        """The dense variables `step` writes in `rows` steps."""
-        action = self.spec.action
-        return {self.out("action"): Variable(rows, num_envs, action.shape, action.dtype)}
-
-    def step(
-        self,
-        ws: Workspace,
-        t: int,
-        *,
-        stochastic: bool = True,
-        generator: torch.Generator | None = None,
-        uniform: bool = False,
-    ) -> None:
-        """Write `action[t]`: the actor's with noise, without (`stochastic=False`), or anything (`uniform=True`)."""
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.groups["actor"]}
-        if uniform:
-            first = obs[self.groups["actor"][0]]
-            action = self.range.uniform(len(first), first.device, generator or self.generator(first.device))
-        else:
-            action = self.act(obs, None, stochastic, generator)[0]
-        ws.put(self.out("action"), t, action)
-
-    def initial_state(self, batch: int, device: torch.device | str) -> None:
-        """This policy remembers nothing."""
-        return
 
     def act(
         self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
@@ -148,10 +113,6 @@ class DeterministicActorCritic(SeedableAgent):
 
     # Learning
 
-    def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
-        """Normalised groups of one network, concatenated: [..., D]."""
-        return self.normalisers.inputs(obs, self.groups[which])
-
     def unit_actions(self, actor: Network, inputs: Tensor) -> Tensor:
         """What `actor` (the one that learns, or its target) does, in units of half the range: [B, A]."""
         return actor(inputs).float().tanh()
@@ -159,7 +120,3 @@ class DeterministicActorCritic(SeedableAgent):
     def values(self, critics: Ensemble, inputs: Tensor, action: Tensor) -> Tensor:
         """What `critics` (those that learn, their targets, a twin) say of the unit `action` [B, A]: [N, B]."""
         return critics(inputs, action).float().squeeze(-1)
-
-    def update_normalisers(self, ws: Workspace) -> None:
-        """Count the observations that were just collected, each row once."""
-        self.normalisers.count(ws, self.all_groups)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from gaitway.agents.action_range import ActionRange, check_finite_limits
-from gaitway.agents.observations import GroupNormalisers, Observations, actor_and_critic_groups, input_size
-from gaitway.core.small_agents import SeedableAgent
-from gaitway.core.workspace import Variable, Workspace
+from gaitway.agents.action_range import check_finite_limits
+from gaitway.agents.observations import Observations, actor_and_critic_groups, input_size
+from gaitway.agents.replay_policy import ReplayPolicy
 from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation
 from gaitway.functional.soft_losses import squashed_action
 from gaitway.nn.distributions import Head, make_distribution
@@ -60,7 +58,7 @@ class SoftActorCriticConfig:
             )
 
 
-class SoftActorCritic(SeedableAgent):
+class SoftActorCritic(ReplayPolicy):
     """Actor, critics and target critics over named observation groups."""
 
     is_recurrent = False
@@ -68,13 +66,10 @@ class SoftActorCritic(SeedableAgent):
     def __init__(
         self, spec: EnvSpec, config: SoftActorCriticConfig | None = None, generator: torch.Generator | None = None
     ) -> None:
-        super().__init__(rule="last")
-        self.config = config = config or SoftActorCriticConfig()
-        self.spec = spec
-        self.groups = actor_and_critic_groups(spec, config.observations)
-        self.all_groups = tuple(dict.fromkeys(self.groups["actor"] + self.groups["critic"]))
-        normalised = self.all_groups if config.normalise_observations else ()
-        self.normalisers = GroupNormalisers(spec, normalised, config.observation_clip)
+        config = config or SoftActorCriticConfig()
+        groups = actor_and_critic_groups(spec, config.observations)
+        super().__init__(spec, groups, config.normalise_observations, config.observation_clip)
+        self.config = config
         self.head = _make_head(spec, config.log_std_range)
         self.is_discrete = spec.action.kind == "discrete"
         actor_size, critic_size = (input_size(spec, self.groups[which]) for which in ("actor", "critic"))
@@ -99,34 +94,8 @@ class SoftActorCritic(SeedableAgent):
             generator=generator,
         )
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
-        self.range = ActionRange(spec.action)
-        self.reads = tuple(f"env/obs/{name}" for name in self.all_groups)
-        self.writes = (self.out("action"),)
 
     # Playing
-
-    def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
-        """The dense variables `step` writes in `rows` steps."""
-        action = self.spec.action
-        return {self.out("action"): Variable(rows, num_envs, action.shape, action.dtype)}
-
-    def step(
-        self,
-        ws: Workspace,
-        t: int,
-        *,
-        stochastic: bool = True,
-        generator: torch.Generator | None = None,
-        uniform: bool = False,
-    ) -> None:
-        """Write `action[t]`: drawn from the policy, its mode (`stochastic=False`), or anything (`uniform=True`)."""
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.groups["actor"]}
-        action = self.uniform_action(obs, generator) if uniform else self.act(obs, None, stochastic, generator)[0]
-        ws.put(self.out("action"), t, action)
-
-    def initial_state(self, batch: int, device: torch.device | str) -> None:
-        """This policy remembers nothing."""
-        return
 
     def act(
         self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
@@ -139,16 +108,7 @@ class SoftActorCritic(SeedableAgent):
             raw = self.head.mode(params)
         return self.head.action(raw), None
 
-    def uniform_action(self, obs: Observation, generator: torch.Generator | None = None) -> Tensor:
-        """An action per row of `obs`, each possible one as likely as any other."""
-        first = obs[self.groups["actor"][0]]
-        return self.range.uniform(len(first), first.device, generator or self.generator(first.device))
-
     # Learning
-
-    def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
-        """Normalised groups of one network, concatenated: [..., D]."""
-        return self.normalisers.inputs(obs, self.groups[which])
 
     def actor_output(self, inputs: Tensor) -> Tensor:
         """What the actor says, float32 [B, head.inputs]: mean | logarithm of std, or logits."""
@@ -172,11 +132,6 @@ class SoftActorCritic(SeedableAgent):
         [B, A], discrete [N, B, A] of all actions."""
         values = critics(inputs, action).float()
         return values if action is None else values.squeeze(-1)
-
-    def update_normalisers(self, ws: Workspace) -> None:
-        """Count the observations that were just collected, each row once. Stored transitions keep them as they were
-        seen and are normalised when they are read."""
-        self.normalisers.count(ws, self.all_groups)
 
 
 def _make_head(spec: EnvSpec, log_std_range: tuple[float, float]) -> Head:

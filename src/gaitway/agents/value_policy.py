@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from gaitway.agents.action_range import ActionRange
-from gaitway.agents.observations import GroupNormalisers, Observations, default_groups, input_size
-from gaitway.core.small_agents import SeedableAgent
-from gaitway.core.workspace import Variable, Workspace
+from gaitway.agents.observations import Observations, default_groups, input_size
+from gaitway.agents.replay_policy import ReplayPolicy
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
 
@@ -62,7 +59,7 @@ class ActionValues(nn.Module):
         return output[..., :1] + advantage - advantage.mean(-1, keepdim=True)
 
 
-class ValuePolicy(SeedableAgent):
+class ValuePolicy(ReplayPolicy):
     """Takes the action of the highest value, or with probability `epsilon` any."""
 
     is_recurrent = False
@@ -71,53 +68,21 @@ class ValuePolicy(SeedableAgent):
     def __init__(
         self, spec: EnvSpec, config: ValuePolicyConfig | None = None, generator: torch.Generator | None = None
     ) -> None:
-        super().__init__(rule="last")
-        self.config = config = config or ValuePolicyConfig()
+        config = config or ValuePolicyConfig()
         if spec.action.kind != "discrete":
             raise ValueError(
                 f"{spec.id} has {spec.action.kind} actions; action values need one choice among several. Use "
                 "algorithm=td3 or sac for continuous actions"
             )
-        self.spec = spec
         groups = default_groups(spec, "actor", config.observations)
-        self.groups, self.all_groups = {"actor": groups, "critic": groups}, groups
-        normalised = self.all_groups if config.normalise_observations else ()
-        self.normalisers = GroupNormalisers(spec, normalised, config.observation_clip)
-        self.range = ActionRange(spec.action)
+        read = {"actor": groups, "critic": groups}
+        super().__init__(spec, read, config.normalise_observations, config.observation_clip)
+        self.config = config
         self.first_action = spec.action.start[0] if spec.action.start else 0
         self.values = ActionValues(input_size(spec, groups), spec.action.choices[0], config, generator)
         self.target = copy.deepcopy(self.values).requires_grad_(False)
         self.register_buffer("epsilon", torch.ones(()))
         """How often an action is drawn uniformly while playing; the algorithm lowers it."""
-        self.reads = tuple(f"env/obs/{name}" for name in self.all_groups)
-        self.writes = (self.out("action"),)
-
-    def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
-        """The dense variables `step` writes in `rows` steps."""
-        action = self.spec.action
-        return {self.out("action"): Variable(rows, num_envs, action.shape, action.dtype)}
-
-    def step(
-        self,
-        ws: Workspace,
-        t: int,
-        *,
-        stochastic: bool = True,
-        generator: torch.Generator | None = None,
-        uniform: bool = False,
-    ) -> None:
-        """Write `action[t]`: epsilon-greedy, greedy (`stochastic=False`) or anything (`uniform=True`)."""
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.all_groups}
-        if uniform:
-            first = obs[self.all_groups[0]]
-            action = self.range.uniform(len(first), first.device, generator or self.generator(first.device))
-        else:
-            action = self.act(obs, None, stochastic, generator)[0]
-        ws.put(self.out("action"), t, action)
-
-    def initial_state(self, batch: int, device: torch.device | str) -> None:
-        """This policy remembers nothing."""
-        return
 
     def act(
         self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
@@ -129,11 +94,3 @@ class ValuePolicy(SeedableAgent):
         generator = generator or self.generator(greedy.device)
         explores = torch.rand(greedy.shape, generator=generator, device=greedy.device) < self.epsilon
         return torch.where(explores, self.range.uniform(len(greedy), greedy.device, generator), greedy), None
-
-    def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
-        """Normalised groups, concatenated: [..., D]."""
-        return self.normalisers.inputs(obs, self.groups[which])
-
-    def update_normalisers(self, ws: Workspace) -> None:
-        """Count the observations that were just collected, each row once."""
-        self.normalisers.count(ws, self.all_groups)
