@@ -50,8 +50,7 @@ def learn_beside(script: str, about: str, env: str, ours: Side, peer: Side) -> N
         print(json.dumps((ours if name == OURS else peer)(trial)))
         return
 
-    from _rounds import machine, write
-    from learning import revision
+    from _rounds import machine, revision, write
 
     pythons = {PEER: options.peer_python, OURS: sys.executable}
     jobs = [(name, python, seed) for seed in options.seeds for name, python in pythons.items()]

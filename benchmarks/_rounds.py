@@ -250,6 +250,11 @@ def enter_peers(*packages: str) -> None:
     os.execve(python, [str(python), *sys.argv], environment)
 
 
+def revision() -> str:
+    """The commit of this checkout."""
+    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+
+
 def machine() -> dict[str, object]:
     """What a result was measured on."""
     import torch

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import yaml
-from _rounds import machine
-from learning import revision
+from _rounds import machine, revision
 
 EPISODES = 20
 NEEDED = 0.8

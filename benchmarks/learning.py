@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import subprocess
 from pathlib import Path
 
 import numpy as np
-from _rounds import machine
+from _rounds import machine, revision
 from scipy.stats import trim_mean
 
 
@@ -50,10 +49,6 @@ def train(preset: str, seed: int, folder: str, overrides: list[str]) -> dict[str
         "seconds": summary["seconds"],
         "curve": curve,
     }
-
-
-def revision() -> str:
-    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
 def draw(results: dict[str, list[dict]], path: Path) -> None:

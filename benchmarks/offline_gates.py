@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _rounds import machine
+from _rounds import machine, revision
 from classic_gates import gaitway
-from learning import revision
 
 from gaitway.algorithms.td3 import TD3, TD3Config
 from gaitway.cli.build import TrainConfig, build_env, build_policy, choices, effective, parse

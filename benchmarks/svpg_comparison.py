@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _rounds import machine
+from _rounds import machine, revision
 from classic_gates import gaitway
-from learning import revision
 
 from gaitway.agents.actor_critic import InferencePolicy
 from gaitway.analysis.trajectories import plot_histograms
