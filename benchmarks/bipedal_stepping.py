@@ -7,11 +7,13 @@ and controls that the environment went through, with the same substeps and stage
 reads; the environment also judges, observes and restarts. `random play` restarts robots as they fall, some 6 in 100 at
 every step; `falls allowed` restarts none. Restarts are timed apart: a tenth of the instances at once, settling step and
 first observation included, as a share of one step. Gate: the bare loop ends every step where the environment did.
+How it scales: `--threads 1 2 4 8 16`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import sys
 import time
@@ -128,19 +130,20 @@ def main() -> None:
     parser.add_argument("--out", default=None)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--envs", type=int, default=256)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, nargs="+", default=[2], help="one table for each number")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), metavar="CASE")
     options = parser.parse_args()
     torch.set_num_threads(1)
     cases = []
-    for name in options.cases:
-        pair = Pair(*CASES[name], options.envs, options.threads)
+    for name, threads in itertools.product(options.cases, options.threads):
+        pair = Pair(*CASES[name], options.envs, threads)
         pair.check()
         work = {"gaitway": pair.play, "bare": pair.simulate, "restart of a tenth": pair.restart}
         raw = race({who: milliseconds(function) for who, function in work.items()}, options.rounds)
         share = np.median(np.array(raw["restart of a tenth"]) / np.array(raw["gaitway"]))
         notes = [f"a restart of a tenth of the instances takes {share:.1%} of a step"]
-        cases.append(Case(name, "ms", raw, floor={"gaitway": "bare"}, notes=notes))
+        title = f"{name}, {options.envs} instances, threads: {threads}"
+        cases.append(Case(title, "ms", raw, floor={"gaitway": "bare"}, notes=notes))
         pair.env.close()
     few, many = resident_bytes(10), resident_bytes(1010)
     memory = {"bytes_per_1000_walkers": many - few}

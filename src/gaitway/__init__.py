@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gaitway.envs.registration import register_gymnasium_ids
 from gaitway.envs.render import prepare_gl
 from gaitway.version import __version__
 
 prepare_gl()  # MuJoCo reads the choice when it is imported, which may happen any time after this
+register_gymnasium_ids()
 
 if TYPE_CHECKING:
     from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, InferencePolicy

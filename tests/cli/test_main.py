@@ -82,6 +82,11 @@ def test_list(what, capsys):
     assert main(["list", what]) == 0
 
 
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "gaitway", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "gaitway")
+
+
 def test_check(capsys):
     assert main(["check", "toy/pendulum"]) == 0
     assert main(["check", "gymnasium:CartPole-v1"]) == 0

@@ -16,6 +16,8 @@ from gaitway.envs.robots.robot import get_robot
 from gaitway.envs.tasks import BENCHMARK_ROBOTS, BENCHMARK_TASKS, NATIVE_TASKS
 
 ROBOTS, TASKS = tuple(BENCHMARK_ROBOTS), tuple(BENCHMARK_TASKS)
+PAIRS = tuple((robot, task) for robot in ROBOTS for task in TASKS if f"{robot}/{task}" in NATIVE_TASKS)
+WALKER_TASKS = tuple(task for robot, task in PAIRS if robot == "walker")
 HOVER = 0.32 * 9.81 / 50
 """What the vertical motor of a cube needs against gravity."""
 

@@ -6,18 +6,38 @@ import numpy as np
 import pytest
 
 from gaitway.core.seeding import EpisodeStreams
-from gaitway.envs.episode_generator import BLOCK, PATIENCE, EpisodeGenerator, philox_keys
+from gaitway.envs.episode_generator import BLOCK, MANY, PATIENCE, EpisodeGenerator, philox_keys
 
 
 @pytest.mark.parametrize("spawn_key", [(), (1,), (3, 2**40)])
 @pytest.mark.parametrize("entropy", [(0, 0), (7, 2), (2**32 - 1, 2**31), (2**32, 1), (2**63 + 5, 2**33)])
 def test_keys_are_numpys(entropy: tuple[int, int], spawn_key: tuple[int, ...]) -> None:
     episodes = np.array([0, 1, 8, 1000, 2**31, 2**32 - 1])
-    keys = philox_keys(entropy, episodes, spawn_key)
+    keys = philox_keys(np.tile(np.array(entropy, dtype=np.uint64), (len(episodes), 1)), episodes, spawn_key)
     assert keys.dtype == np.uint64
     for episode, key in zip(episodes.tolist(), keys, strict=True):
         sequence = np.random.SeedSequence([*entropy, episode], spawn_key=spawn_key)
         assert key.tolist() == sequence.generate_state(2, np.uint64).tolist()
+
+
+def test_keys_of_seeds_of_different_lengths_together() -> None:
+    entropy = np.array([(5, 0), (2**40, 1), (7, 2**33), (2**63, 2**32), (2**32 - 1, 9)], dtype=np.uint64)
+    episodes = np.array([3, 1, 4, 1, 5])
+    for row, episode, key in zip(entropy.tolist(), episodes.tolist(), philox_keys(entropy, episodes), strict=True):
+        assert key.tolist() == np.random.SeedSequence([*row, episode]).generate_state(2, np.uint64).tolist()
+
+
+def test_prepared_streams_are_those_of_the_rule() -> None:
+    streams = EpisodeStreams(MANY + 2, "evaluation")
+    streams.restart(11)
+    generator = EpisodeGenerator(streams)
+    for episode in (0, 1, PATIENCE - 1, PATIENCE):
+        streams.episode[:] = episode
+        streams.episode[1] += 3
+        generator.prepare(range(MANY + 1))
+        streams.episode[0] += 1  # moved on since: what was prepared is of no use
+        for instance in range(MANY + 2):
+            assert generator.at(instance).random() == streams.generator(instance).random()
 
 
 @pytest.mark.parametrize("purpose", ["train", "evaluation"])

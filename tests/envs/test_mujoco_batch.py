@@ -402,3 +402,12 @@ def test_a_state_with_holes_names_them() -> None:
     del state["memory"]
     with pytest.raises(ValueError, match=r"lacks \['memory'\]; .* loads what its state_dict\(\) returned"):
         env.load_state_dict(state)
+
+
+def test_call_reaches_the_task() -> None:
+    env = MujocoBatchEnv(NATIVE_TASKS["walker/run"](), 2, num_threads=1)
+    assert env.call("render_model").nq == env.task.model.nq
+    assert env.call("set_elapsed", torch.tensor([3, 4])) is None
+    assert env.elapsed.tolist() == [3, 4]
+    with pytest.raises(AttributeError, match="neither walker/run nor its task has a method 'fly'"):
+        env.call("fly")

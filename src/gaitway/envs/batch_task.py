@@ -158,6 +158,13 @@ class BatchTask:
         """The model for pictures: same qpos layout, any decoration."""
         return self.model
 
+    def dress(self, index: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Show in a picture of instance `index` what its physics does not hold: targets, colours.
+
+        `model` is `render_model()`, `data` has the instance's state; positions are computed afterwards. What an earlier
+        instance was given is still there, so everything must be set every time.
+        """
+
 
 def compile_model(spec: mujoco.MjSpec) -> mujoco.MjModel:
     """Compile a model for stepping in a batch: small arena, and no work for what the model does not have.

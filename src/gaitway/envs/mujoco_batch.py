@@ -121,9 +121,7 @@ class MujocoBatchEnv(VecEnv):
         for name, obs in now.obs.items():
             np.copyto(obs, now.final_obs[name])
         if np.count_nonzero(self._ended):
-            rows = np.flatnonzero(self._ended).astype(np.int32)
-            self._streams.episode[rows] += 1
-            self._restart(rows, now.obs)
+            self._follow_up(np.flatnonzero(self._ended).astype(np.int32), now.obs)
         return now.as_step(self.device)
 
     @property
@@ -225,6 +223,14 @@ class MujocoBatchEnv(VecEnv):
         self._camera.index = index
         return self._camera(width, height)
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of this environment or of its task."""
+        owner = self if hasattr(self, name) else self.task
+        method = getattr(owner, name, None)
+        if not callable(method):
+            raise AttributeError(f"neither {self.spec.id} nor its task has a method {name!r}")
+        return method(*args, **kwargs)
+
     def close(self) -> None:
         if self._camera is not None:
             self._camera.close()
@@ -276,6 +282,11 @@ class MujocoBatchEnv(VecEnv):
         self.task.observe(ALL, now.final_obs)
         np.copyto(now.scalars, self._scalars, casting="same_kind")
 
+    def _follow_up(self, rows: np.ndarray, obs: dict[str, np.ndarray]) -> None:
+        """Begin the next episodes of `rows`, whose last ones ended in this step."""
+        self._streams.episode[rows] += 1
+        self._restart(rows, obs)
+
     def _restart_all(self, given: Mapping[str, np.ndarray]) -> Observation:
         self._simulation()
         _, now = self._next_buffers()
@@ -289,6 +300,7 @@ class MujocoBatchEnv(VecEnv):
         task = self.task
         self._state[rows] = self._default_state
         targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
+        self._generators.prepare(rows.tolist())
         task.draw_rows(rows, self._generators.at, targets)
         for name, values in (given or {}).items():
             targets[name][rows] = values[rows]

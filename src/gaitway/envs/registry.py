@@ -22,6 +22,7 @@ import torch
 
 from gaitway.core.config import resolve_class
 from gaitway.core.seeding import check_seed
+from gaitway.envs.registration import NAMESPACE
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.toys import TOYS
 from gaitway.envs.toy_env import ToyEnv
@@ -113,8 +114,10 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
 
 
 def _is_makeable(spec: GymnasiumSpec) -> bool:
-    """False where gymnasium keeps an id only to say that it moved elsewhere (MuJoCo v2 and v3, GymV21, GymV26)."""
-    return spec.entry_point is not None and not getattr(spec.entry_point, "__name__", "").startswith("_raise_")
+    """False where gymnasium keeps an id only to say that it moved elsewhere (MuJoCo v2 and v3, GymV21, GymV26), and for
+    our own tasks, which are listed as native ones."""
+    is_moved = getattr(spec.entry_point, "__name__", "").startswith("_raise_")
+    return spec.entry_point is not None and not is_moved and spec.namespace != NAMESPACE
 
 
 def _description(spec: GymnasiumSpec) -> str:

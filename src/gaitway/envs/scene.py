@@ -60,6 +60,7 @@ class Scene:
             target = getattr(self.model, name)
             target[:] = usual
             target[drawn[moved]] = values[moved]
+        self.task.dress(index, self.model, self.data)
         mujoco.mj_forward(self.model, self.data)
 
 

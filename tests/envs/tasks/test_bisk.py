@@ -8,8 +8,8 @@ import mujoco
 import numpy as np
 import pytest
 import torch
-from bisk_cases import ROBOTS, TASKS, begin, make, random_actions
-from mujoco.batch import SimulationError
+from bisk_cases import PAIRS, TASKS, WALKER_TASKS, begin, make, random_actions
+from mujoco.batch import Batch, SimulationError
 from scipy.stats import kstest
 
 from gaitway.core.seeding import instance_generator
@@ -21,7 +21,12 @@ from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.corridor import Progress
 
 OBSERVATION = {"walker": 60, "humanoid": 151, "humanoidpc": 151, "halfcheetah": 60, "cube": 12, "cube2d": 10}
-TASK_SIZES = {"hurdles": 3, "limbo": 3, "hurdleslimbo": 4, "gaps": 3, "stairs": 3}
+TASK_SIZES = {
+    **{"hurdles": 3, "limbo": 3, "hurdleslimbo": 4, "gaps": 3, "stairs": 3, "stairscont": 3},
+    **{"velocitycontrol": 4, "rundir": 0, "butterflies": 100},
+}
+PLANAR_SIZES = {"goalwall": 6, "polebalance": 2, "gototargets": 2, "gotosphere": 1}
+OTHER_SIZES = {"goalwall": 9, "polebalance": 7, "gototargets": 6, "gotosphere": 3}
 KEYS = {
     "hurdles": "next_hurdle",
     "limbo": "next_bar",
@@ -30,30 +35,42 @@ KEYS = {
     "stairs": "next_steps",
     "goalwall": "ball",
     "polebalance": "pole",
+    "stairscont": "next_steps",
+    "gototargets": "targets",
+    "gotosphere": "targets",
+    "velocitycontrol": "target",
+    "butterflies": "butterflies",
 }
 LIMITS = {"goalwall": 250}
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("robot", ROBOTS)
+def test_every_robot_has_its_tasks() -> None:
+    assert len(TASKS) == 13
+    assert len(PAIRS) == 6 * 12 + 1  # the net is the cube's alone
+    assert ("cube", "butterflies") in PAIRS
+    assert all(f"{robot}/{task}-fixed" in NATIVE_TASKS for robot, task in PAIRS)
+
+
+@pytest.mark.parametrize(("robot", "task"), PAIRS)
 def test_sizes_names_and_keys(robot: str, task: str) -> None:
     made = NATIVE_TASKS[f"{robot}/{task}"]()
     planar = get_robot(robot).is_planar
-    size = {**TASK_SIZES, "goalwall": 6 if planar else 9, "polebalance": 2 if planar else 7}[task]
+    size = {**TASK_SIZES, **(PLANAR_SIZES if planar else OTHER_SIZES)}[task]
     assert made.groups[0].shape == (size + OBSERVATION[robot],)
-    assert made.views == {KEYS[task]: slice(0, size), "observation": slice(size, size + OBSERVATION[robot])}
-    assert list(made.views) == [KEYS[task], "observation"]
+    keys = {KEYS[task]: slice(0, size)} if size else {}
+    assert made.views == {**keys, "observation": slice(size, size + OBSERVATION[robot])}
+    assert list(made.views) == [*keys, "observation"]
     names = [component.name for component in made.groups[0].components]
     assert len(set(names)) == len(names)
     assert names[-2:] == [f"{get_robot(robot).bodies[-1]}_torque", f"{get_robot(robot).bodies[-1]}_force"]
     assert made.max_episode_steps == LIMITS.get(task, 1000)
-    assert made.metrics == ("score", "fell")
+    has_shaped = task not in ("polebalance", "butterflies")
+    assert made.metrics == (("score", "fell", "shaped_reward") if has_shaped else ("score", "fell"))
     assert made.fault_reward == -1.0
     assert made.options == {}
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("robot", ROBOTS)
+@pytest.mark.parametrize(("robot", "task"), PAIRS)
 def test_every_task_is_sound(robot: str, task: str) -> None:
     id = f"{robot}/{task}"
     report = check_env(
@@ -72,6 +89,11 @@ def test_every_task_is_sound(robot: str, task: str) -> None:
         ("humanoid/stairs-fixed", {"goal_space": True}),
         ("walker/gaps-fixed", {"goal_space": True, "shaped": True}),
         ("humanoid/polebalance-fixed", {"n_poles": 2}),
+        ("humanoid/goalwall", {"shaped": True, "allow_falls": True}),
+        ("humanoid/gototargets-fixed", {"shaped": True, "tolerance": 3.0, "goal_space": True}),
+        ("humanoid/gotosphere", {"shaped": True, "tolerance": 3.97}),
+        ("humanoid/velocitycontrol-fixed", {"shaped": True, "steps_before_changing_velocity": 2, "goal_space": True}),
+        ("cube/butterflies", {"net_radius": 2.0}),
     ],
 )
 def test_variants_are_sound(id: str, options: dict[str, Any]) -> None:
@@ -152,7 +174,13 @@ def test_batch_equals_a_loop(id: str, persistent: bool, num_threads: int) -> Non
     assert compared > (30 if id == "walker/hurdles" else 5)
 
 
-@pytest.mark.parametrize("id", ["walker/hurdles", "humanoid/gaps", "cube/stairs", "walker/goalwall"])
+@pytest.mark.parametrize(
+    "id",
+    [
+        *("walker/hurdles", "humanoid/gaps", "cube/stairs", "walker/goalwall"),
+        *("humanoid/gototargets", "walker/velocitycontrol", "cube/butterflies"),
+    ],
+)
 def test_layouts_and_trajectories_depend_on_seed_and_instance_alone(id: str) -> None:
     traces = []
     for num_envs, num_threads in ((4, 1), (4, 2), (2, 1)):
@@ -202,7 +230,7 @@ def test_noise_of_the_first_state() -> None:
     assert kstest(qpos.reshape(-1), "uniform", args=(-0.11, 0.22)).pvalue < 1e-6  # the test can tell
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", WALKER_TASKS)
 def test_a_lying_walker_has_fallen(task: str) -> None:
     env = make(f"walker/{task}")
     begin(env, 0.0)
@@ -211,19 +239,20 @@ def test_a_lying_walker_has_fallen(task: str) -> None:
     assert step.reward.tolist() == [-1.0]
     assert step.terminated.tolist() == [True]
     assert step.metrics["fell"].tolist() == [1.0]
-    assert step.metrics["score"].tolist() == [0.0]
+    assert task == "rundir" or step.metrics["score"].tolist() == [0.0]
 
 
-def test_an_idle_walker_falls_and_a_tolerated_one_runs_out_of_time() -> None:
-    env = make("walker/hurdles", 3)
-    tolerant = make("walker/hurdles", 3, allow_falls=True, max_episode_steps=120)
+@pytest.mark.parametrize("task", [task for task in WALKER_TASKS if task != "polebalance"])  # the pole falls too
+def test_an_idle_walker_falls_and_a_tolerated_one_runs_out_of_time(task: str) -> None:
+    env = make(f"walker/{task}", 3)
+    tolerant = make(f"walker/{task}", 3, allow_falls=True, max_episode_steps=120)
     ended = torch.zeros(3, dtype=torch.bool)
     for number in range(120):
         step, tolerated = env.step(torch.zeros(3, 6)), tolerant.step(torch.zeros(3, 6))
         ended |= step.terminated
-        assert torch.equal(step.reward < 0, step.terminated)
+        assert torch.equal(step.reward == -1, step.terminated)
         assert not tolerated.terminated.any()
-        assert not (tolerated.reward < 0).any()
+        assert not (tolerated.reward == -1).any()
         assert tolerated.truncated.all() == (number == 119)
     assert ended.all()
     assert tolerated.metrics["fell"].all()
@@ -260,6 +289,38 @@ def test_a_settling_step_that_fails_ends_nothing_else(monkeypatch: pytest.Monkey
     obs = env.reset(0)["policy"]
     assert torch.isfinite(obs).all()
     assert torch.equal(torch.from_numpy(env.task.qpos), env.scenario()["qpos"])
+
+
+@pytest.mark.parametrize(
+    ("id", "start"),
+    [
+        ("cube/gaps", {"qpos": [4.35, 0.0, 0.14], "gap": 0.7, "platform": 2.0}),
+        ("cube2d/goalwall", {"qpos": [0.0, 0.3, 6.34, 1.0, 0.0], "qvel": [0.0, 0.0, 5.0, 0.0, 0.0]}),
+        ("cube/limbo", {"qpos": [4.8, 0.0, 1.1], "position": 5.0 + 4.0 * np.arange(200), "height": 1.0}),
+    ],
+)
+def test_a_step_that_fails_repeats_nothing_of_the_one_before(
+    id: str, start: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make(id, 2, **({"notouch": True} if id == "cube/limbo" else {}))
+    state = env.scenario()
+    state["qvel"][:] = 0.0
+    for name, value in start.items():
+        state[name][0] = torch.as_tensor(value)
+    env.load_scenario({**state, "settle": [False, False]})
+    step = env.step(torch.zeros(2, *env.spec.action.shape))
+    assert step.terminated[0] or step.metrics["score"][0] == -1.0  # lava, a hit, a touch
+
+    def fail(self: Batch, *given: Any, **named: Any) -> None:
+        raise SimulationError(np.array([1]), "the arena is full")
+
+    monkeypatch.setattr(Batch, "rollout", fail)
+    if id == "cube/limbo":
+        env.task.memory["touched"][:] = False
+    step = env.step(torch.zeros(2, *env.spec.action.shape))
+    assert step.terminated.tolist() == [False, True]
+    assert step.metrics["physics_error"].tolist() == [0.0, 1.0]
+    assert step.metrics["score"].tolist() == [0.0, 0.0]
 
 
 def test_goal_space_and_other_features() -> None:

@@ -150,6 +150,19 @@ def test_lava_ends_the_episode(id: str) -> None:
     assert step.metrics["fell"].tolist() == [0.0]
 
 
+@pytest.mark.parametrize("options", [{}, {"lava_costs_score": True}, {"allow_falls": True}, {"shaped": True}])
+def test_lava_costs_one_and_in_the_second_edition_a_point(options: dict[str, bool]) -> None:
+    env = make("cube/gaps", 2, **options)
+    begin(env, 4.35, 0.3, **evenly(2, 0.7, 2.0))
+    env.task.qpos[:, 2] = 0.16, 0.6  # one cube drops into the gap
+    step = env.step(act(env, 0.0, 0.0, -0.5))
+    assert step.terminated.tolist() == [True, False]
+    assert step.reward[0] == -1.0
+    assert step.metrics["score"].tolist() == [-1.0 if options.get("lava_costs_score") else 0.0, 0.0]
+    assert step.metrics["shaped_reward"].abs().max() < 1e-3
+    assert step.metrics["fell"].tolist() == [0.0, 0.0]
+
+
 def test_feet_in_the_ground_are_not_in_lava() -> None:
     # The noise of the first state puts them there.
     env = make("walker/gaps", 64)

@@ -87,6 +87,41 @@ def test_goals_by_hand() -> None:
     assert not task._points.any()
 
 
+def test_near_misses_by_hand() -> None:
+    task = make("humanoid/goalwall", 6).task
+    # distances to the centres: 0.3 from goal 1; 0.8 from it, twice its radius; 0.6 from goal 2; 0.4 + 0.4 sqrt(2) from
+    # goal 2; (0, 1) is as far from both, sqrt(1 + 0.35^2); not at the wall
+    root, middle = 0.4 * math.sqrt(2.0), math.hypot(1.0, 0.35)
+    places = [(-1.0, 0.35), (-1.8, 0.65), (1.6, 1.35), (1.0, 1.75 + root), (0.0, 1.0), (1.0, 1.35)]
+    expected = [1.0, 0.1, 2 * 0.1**0.25, 2 * 0.01, 2 * 0.1 ** ((middle / 0.4 - 1) ** 2), 0.0]
+    ball = np.zeros((6, 5, 7))
+    ball[:5, 1:4, 0] = 6.35
+    ball[:, :, 1:3] = np.array(places)[:, None]
+    task._look_at_wall(ball)
+    assert task.shaped_reward.tolist() == pytest.approx(expected, rel=1e-9)
+    assert task._points.tolist() == [1, 0, 0, 0, 0, 0]
+    task._look_at_wall(np.zeros((6, 5, 7)))
+    assert not task.shaped_reward.any()
+
+
+def test_near_misses_pay_in_the_shaped_form_alone() -> None:
+    paid = {}
+    for shaped in (False, True):
+        env = make("cube2d/goalwall", 3, shaped=shaped)
+        begin(env, 0.0)
+        env.task.qpos[:, 2] = 6.3
+        env.task.qpos[:, 3] = 1.0, 1.6, 0.5  # in the goal, 0.6 and 0.5 m from its centre
+        env.task.qvel[:, 2:4] = 10.0, 0.0
+        env.task.qpos[1:, 0] = 0.0, 4.1  # the last robot is beyond the line
+        step = env.step(act(env, 0.0, 0.0))
+        assert step.terminated.all()
+        assert step.metrics["score"].tolist() == [1.0, 0.0, 0.0]
+        assert step.metrics["shaped_reward"].tolist() == pytest.approx([1.0, 0.1**0.25, 0.1**0.0625], rel=0.02)
+        paid[shaped] = step.reward.tolist()
+    assert paid[False] == [1.0, 0.0, 0.0]
+    assert paid[True] == pytest.approx([1.0, 0.1**0.25, 0.0], rel=0.02)
+
+
 @pytest.mark.parametrize("robot", ["walker", "humanoid", "halfcheetah"])
 def test_the_ball_is_free_and_bounces_by_its_own_rules(robot: str) -> None:
     model = NATIVE_TASKS[f"{robot}/goalwall"]().model

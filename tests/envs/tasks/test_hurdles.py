@@ -24,6 +24,7 @@ from bisk_cases import (
 from scipy.stats import kstest
 
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.scene import Scene
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.hurdles import BAR_RADIUS, MIN_SPACING, SLOTS
 
@@ -209,17 +210,46 @@ def test_observations_by_hand() -> None:
     assert seen[0, :4].tolist() == pytest.approx([0.0, 10.0, 0.1, 1.0])
 
 
-def test_the_way_made_can_pay_instead() -> None:
-    env = make("cube/hurdles", shaped=True)
-    begin(env, 4.9, 1.5, **evenly(1, 0.2))
+@pytest.mark.parametrize("shaped", [False, True])
+@pytest.mark.parametrize(
+    ("task", "x", "z", "course"),
+    [
+        ("hurdles", 4.9, 1.5, {}),
+        ("limbo", 4.9, 0.3, {}),
+        ("hurdleslimbo", 4.9, 1.5, {}),
+        ("gaps", 4.1, 1.5, {"gap": np.full((1, 200), 0.2), "platform": np.full((1, 200), 2.5)}),
+        ("stairs", 3.4, 3.0, {"step_length": np.full((1, 20), 1.0)}),
+    ],
+)
+def test_the_way_made_is_always_known_and_can_pay(
+    task: str, x: float, z: float, course: dict[str, np.ndarray], shaped: bool
+) -> None:
+    env = make(f"cube/{task}", shaped=shaped)
+    begin(env, x, z, **(course or evenly(1, 1.0 if task == "limbo" else 0.2)))
     before, total = env.task.qpos[0, 0], 0.0
     scores = []
     for _ in range(6):
         step = env.step(act(env, 1.0, 0.0, HOVER))
-        total += float(step.reward[0])
+        paid = step.metrics["shaped_reward"] if shaped else step.metrics["score"]
+        assert torch.equal(step.reward, paid)
+        total += float(step.metrics["shaped_reward"][0])
         scores.append(float(step.metrics["score"][0]))
     assert total == pytest.approx(env.task.qpos[0, 0] - before, abs=1e-12)
+    assert total > 0.1
     assert sum(scores) == 1.0
+
+
+@pytest.mark.parametrize("shaped", [False, True])
+def test_a_fall_costs_one_and_leaves_the_way_made_alone(shaped: bool) -> None:
+    env = make("walker/hurdles", shaped=shaped)
+    begin(env, 0.0)
+    env.task.qpos[0, :3] = 0.5, 0.0, 1.5
+    env.task.qvel[0, 1] = 3.0
+    step = env.step(torch.zeros(1, 6))
+    assert step.reward.tolist() == [-1.0]
+    assert step.terminated.tolist() == [True]
+    assert step.metrics["shaped_reward"][0] == pytest.approx(step.final_obs["policy"][0, 4].item(), abs=1e-12)
+    assert step.metrics["shaped_reward"][0] > 0.01
 
 
 @pytest.mark.parametrize("task", ["limbo", "hurdleslimbo"])
@@ -243,6 +273,41 @@ def test_touching_a_bar_costs_a_point_once(task: str) -> None:
     # a contact within the cube's margin of 1 cm is no touch: 5 mm before the bar, moving away
     begin(strict, 5.0 - 0.1 - 0.2 - 0.005, 1.1, **course)
     assert float(strict.step(act(strict, -1.0, 0.0, HOVER)).metrics["score"][0]) == 0.0
+
+
+def colours(env: MujocoBatchEnv, scene: Scene, index: int) -> list[bool]:
+    """Which of the bars in the slots are red in a picture of an instance."""
+    scene.update(index)
+    bars = [slot for slot, kind in enumerate(env.task.kinds) if kind == "bar"]
+    drawn = [scene.model.geom(f"bar_{slot}").rgba.tolist() for slot in bars]
+    assert all(colour == pytest.approx([0.8, 0.0, 0.0, 1.0]) or colour[1] > 0.8 for colour in drawn)
+    return [colour[1] == 0.0 for colour in drawn]
+
+
+def test_touched_bars_are_red_in_pictures_until_the_episode_ends() -> None:
+    env = make("cube/limbo", 2, notouch=True, shaped=True)
+    course = evenly(2, 1.0)
+    course["position"][1] += 30.0  # out of reach
+    begin(env, 4.0, 1.1, **course)
+    scene, scores = Scene(env.task), []
+    assert not any(colours(env, scene, 0))
+    for _ in range(20):
+        step = env.step(act(env, 1.0, 0.0, HOVER))
+        scores.append(float(step.metrics["score"][0]))
+        assert torch.equal(step.reward, step.metrics["shaped_reward"])  # touching costs score alone
+    assert sum(scores) == -1.0
+    assert colours(env, scene, 0) == [True, False, False, False]
+    assert not any(colours(env, scene, 1))
+    assert colours(env, scene, 0) == [True, False, False, False]
+    # the bar keeps its colour when the robot passed it, and its slot gives it up for another bar
+    env.task.qpos[0, 0], env.task.qpos[0, 2] = 5.5, 0.3
+    env.step(act(env, 0.0, 0.0, HOVER))
+    assert colours(env, scene, 0) == [True, False, False, False]
+    env.task.qpos[0, 0] = 13.5  # beyond the third: bars 2 to 5 are there
+    env.step(act(env, 0.0, 0.0, HOVER))
+    assert not any(colours(env, scene, 0))
+    env.reset()
+    assert not any(colours(env, scene, 0))
 
 
 def test_the_score_counts_one_for_several_and_falls_leave_it() -> None:

@@ -158,6 +158,24 @@ def test_more_flights() -> None:
         make("cube/stairs", num_flights=3)
 
 
+def test_five_pairs_of_flights() -> None:
+    env = make("cube/stairscont")
+    assert env.scenario()["step_length"].shape == (1, 100)
+    assert env.spec.options == {}
+    assert make("cube/stairscont", num_flights=2).spec.options == {"num_flights": 2}
+    begin(env, 0.0, 9.0, step_length=np.full((1, 100), 1.0))
+    # a pair is 10 up, 6 level, 10 down, with 12 m of floor to the next: pair k begins at 3 + 38 k
+    for pair in range(5):
+        x = 3.0 + 38.0 * pair + np.array([-0.1, 0.1, 9.5, 13.0, 16.5, 25.5, 26.1])
+        ground = env.task.ground(np.zeros(len(x), dtype=np.int64), x)
+        assert ground.tolist() == pytest.approx([0.0, 0.2, 2.0, 2.0, 2.0, 0.2, 0.0])
+    assert num_contacts(env, 3.0 + 4 * 38.0 + 25.5, 0.39) > 0  # the last step
+    length = np.full((1, 100), 1.0)
+    last = 3.0 + 4 * 38.0 + 25.5
+    assert begin(env, last - 1.5, 9.0, step_length=length)[0, :3].tolist() == pytest.approx([0.5, 1.5, 1.0])
+    assert begin(env, last + 0.1, 9.0, step_length=length)[0, :3].tolist() == pytest.approx([10.0, 20.0, 1.0])
+
+
 def test_what_cannot_be_built() -> None:
     env = make("cube/stairs")
     with pytest.raises(ValueError, match=r"'step_length' of cube/stairs holds -1.0 m"):

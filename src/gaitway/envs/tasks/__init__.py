@@ -41,12 +41,21 @@ BENCHMARK_TASKS = {
     "stairs": ("stairs", "StairsTask", "climbs ten stairs and walks down ten others"),
     "goalwall": ("goal_wall", "GoalWallTask", "kicks a ball at goals on a wall"),
     "polebalance": ("pole_balance", "PoleBalanceTask", "balances a pole"),
+    "stairscont": ("stairs", "StairsContTask", "climbs ten stairs and walks down ten others, five times"),
+    "gototargets": ("targets", "GoToTargetsTask", "goes to one target after the other"),
+    "gotosphere": ("targets", "GoToSphereTask", "goes to a target 4 m away"),
+    "velocitycontrol": ("velocity", "VelocityControlTask", "moves at a velocity that changes"),
+    "rundir": ("velocity", "RunDirTask", "runs the way it is turned"),
+    "butterflies": ("butterflies", "ButterfliesTask", "catches butterflies with a net"),
 }
+"""Name -> module, builder and what the robot does; from `stairscont` on, tasks of the benchmark's second edition."""
+ONLY_FOR = {"butterflies": ("cube",)}
+"""Tasks that are not there for every robot."""
 BENCHMARK_ENDINGS = {"": "", "-fixed": "; errors of the benchmark are put right"}
 
 
 def _benchmark_tasks() -> dict[str, NativeTask]:
-    """The bipedal-skills benchmark: every robot in every task, as published and corrected."""
+    """The bipedal-skills benchmark: the robots in their tasks, as published and corrected."""
     return {
         f"{robot}/{task}{ending}": NativeTask(
             module, builder, f"{who[0].upper()}{who[1:]} {what}{remark}", (robot, ending)
@@ -54,6 +63,7 @@ def _benchmark_tasks() -> dict[str, NativeTask]:
         for robot, who in BENCHMARK_ROBOTS.items()
         for task, (module, builder, what) in BENCHMARK_TASKS.items()
         for ending, remark in BENCHMARK_ENDINGS.items()
+        if robot in ONLY_FOR.get(task, BENCHMARK_ROBOTS)
     }
 
 

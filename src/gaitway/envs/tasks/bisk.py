@@ -6,6 +6,9 @@ of the benchmark's dictionaries. An episode begins with one control step without
 for the first time; falls are not tested there. Metrics: `score`, whose sum over an episode is what the benchmark
 reports, and `fell`. A fall ends the episode with a reward of -1 and leaves the score alone.
 
+Tasks with a shaped form (the metric `shaped_reward`, whichever form is paid) pay it where the option `shaped` says so;
+the score stays what it is.
+
 Ids `<robot>/<task>` are comparable with published results. Ids with the ending `-fixed` differ where the benchmark is
 known to err (`CORRECTIONS`); where it does not, both are the same environment.
 """
@@ -34,6 +37,8 @@ CORRECTIONS: Mapping[str, Any] = {"pole_velocity": True, "heading": "corrected"}
 """Options whose defaults are others in environments whose id ends in `-fixed`."""
 
 FALL_REWARD = -1.0
+SHAPED = "shaped_reward"
+"""Metric of the tasks that have a shaped form: what it pays in this step, were it not for falls."""
 OBSERVATION = "observation"
 """Key of the robot's features in the benchmark's dictionaries."""
 GOAL_SPACE = "goal_space"
@@ -74,13 +79,15 @@ class BiskTask(BatchTask):
     task: ClassVar[str]
     """Name in the id, after the robot's."""
     config_class: ClassVar[type[BiskConfig]] = BiskConfig
-    metrics = ("score", "fell")
+    metrics: tuple[str, ...] = ("score", "fell")
     fault_reward = FALL_REWARD
     relative_height: ClassVar[bool] = False
     """True if the course has heights of its own, so that the robot's is measured from the ground below it."""
     is_static: ClassVar[bool] = False
     """True for courses of many boxes that stand still (`world.compile_course`)."""
     config: BiskConfig
+    shaped_reward: np.ndarray
+    """What the shaped form pays [B]; `judge` fills it in tasks that have one."""
 
     def __init__(self, robot: str, ending: str, options: Mapping[str, Any]) -> None:
         self.robot = get_robot(robot)
@@ -169,6 +176,7 @@ class BiskTask(BatchTask):
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
+        self.shaped_reward = np.zeros(batch.nsim)
         self.memory["start_qpos"] = np.zeros_like(self.qpos)
         self.memory["start_qvel"] = np.zeros_like(self.qvel)
 
@@ -246,6 +254,8 @@ class BiskTask(BatchTask):
         if self.config.allow_falls:
             fell = np.zeros_like(fell)
         self.judge(fell, metrics["score"], reward, terminated)
+        if SHAPED in metrics:
+            metrics[SHAPED][:] = self.shaped_reward
         np.putmask(reward, fell, FALL_REWARD)
         np.logical_or(terminated, fell, out=terminated)
 

@@ -12,7 +12,7 @@ import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import Rows
-from gaitway.envs.tasks.bisk import ALL, BiskConfig, BiskTask
+from gaitway.envs.tasks.bisk import ALL, SHAPED, BiskConfig, BiskTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,9 @@ class Progress:
 
 
 class CorridorTask(BiskTask):
-    """Pass items along +x. Subclasses say where they are (`item_positions`)."""
+    """Pass items along +x. Subclasses say where they are (`item_positions`). The shaped form pays the way made in x."""
 
+    metrics = ("score", "fell", SHAPED)
     num_items: int
     config: CorridorConfig
 
@@ -113,12 +114,9 @@ class CorridorTask(BiskTask):
         self.derive(ALL)
 
     def before_step(self) -> None:
-        if self.config.shaped:
-            np.copyto(self._x_before, self.x())
+        np.copyto(self._x_before, self.x())
 
     def judge(self, fell: np.ndarray, score: np.ndarray, reward: np.ndarray, terminated: np.ndarray) -> None:
         score[:] = self.progress.update(self.x())
-        if self.config.shaped:
-            np.subtract(self.x(), self._x_before, out=reward)
-        else:
-            reward[:] = score
+        np.subtract(self.x(), self._x_before, out=self.shaped_reward)
+        reward[:] = self.shaped_reward if self.config.shaped else score

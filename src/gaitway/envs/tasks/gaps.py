@@ -2,8 +2,8 @@
 
 The ground ends at x = 4 m. Then gaps of 0.2 to 0.7 m and platforms of 0.5 to 2.5 m (Humanoids: 1.0 to 2.5 m) follow
 each other, 200 of each. Gaps are 5 cm deep; whatever part of the robot touches their bottom, the lava, ends the episode
-with a reward of -1. Observed are the distances to the beginnings of the next gap and of the next platform, and whether
-that platform is new; platforms are what scores.
+with a reward of -1, whether or not falls are allowed. Observed are the distances to the beginnings of the next gap and
+of the next platform, and whether that platform is new; platforms are what scores.
 
 Of the gaps and platforms those near the robot are simulated: as many boxes as there are slots, each with its own place
 and length in every instance, moved on when the robot comes near the end of them. A single plane of lava below
@@ -57,6 +57,8 @@ class GapsConfig(CorridorConfig):
     max_gap: float = 0.7
     fixed_size: bool = False
     """All gaps are the shortest, all platforms the longest."""
+    lava_costs_score: bool = False
+    """A touch of lava takes 1 from the score as well, as in the second edition of the benchmark."""
 
 
 class GapsTask(CorridorTask):
@@ -179,6 +181,7 @@ class GapsTask(CorridorTask):
             self._put_boxes(rows)
 
     def advance(self) -> None:
+        self._burnt.fill(False)  # should a simulation fail below, the flags of the last step are not those of this one
         # record k shows the state before substep k, so the state after the last one is computed on top; record 0 was
         # looked at in the step before
         self.batch.rollout(self.frame_skip, record=("sensordata",), out=self._records)
@@ -188,6 +191,8 @@ class GapsTask(CorridorTask):
 
     def judge(self, fell: np.ndarray, score: np.ndarray, reward: np.ndarray, terminated: np.ndarray) -> None:
         super().judge(fell, score, reward, terminated)
+        if self.config.lava_costs_score:
+            score -= self._burnt
         np.putmask(reward, self._burnt, FALL_REWARD)
         np.logical_or(terminated, self._burnt, out=terminated)
 

@@ -45,6 +45,8 @@ BAR_RANGE = 0.3
 BAR_HEIGHTS = {"walker": 1.2}
 BAR_HEIGHT = 1.0
 """Lowest underside of a bar (m) for the robots that are not named before."""
+TOUCHED = (0.8, 0.0, 0.0, 1.0)
+"""Colour of a bar whose touch cost a point."""
 
 Height = float | str
 
@@ -234,7 +236,7 @@ class HurdlesTask(ObstacleTask):
 
 
 class BarTask(ObstacleTask):
-    """What Limbo and HurdlesLimbo share: bars that may cost a point when they are touched."""
+    """What Limbo and HurdlesLimbo share: bars that may cost a point when they are touched, and are red from then on."""
 
     def forbid_touch(self) -> None:
         self.notouch = True
@@ -263,6 +265,7 @@ class BarTask(ObstacleTask):
         if not self.notouch:
             super().advance()
             return
+        self._touching.fill(False)  # should a simulation fail, those of the last step are not those of this one
         # record k shows the state before substep k, so the state after the last one is computed on top; record 0 was
         # looked at in the step before
         self.batch.rollout(self.frame_skip, record=("sensordata",), out=self._records)
@@ -281,7 +284,16 @@ class BarTask(ObstacleTask):
         self.memory["touched"][rows, bars] = True
         penalty = np.bincount(rows[new], minlength=len(score))
         score -= penalty
-        reward -= penalty
+        if not self.config.shaped:
+            reward -= penalty
+
+    def dress(self, index: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        if not self.notouch:
+            return
+        items = self.slot_items(self._placed[index, None])[0]
+        for slot in self._bars:  # one that does not exist is below the floor: its colour does not matter
+            touched = self.memory["touched"][index, items[slot] % COUNT]
+            model.geom(f"bar_{slot}").rgba = TOUCHED if touched else world.OBSTACLE
 
     def _is_touched(self, sensors: np.ndarray) -> np.ndarray:
         """[..., nsensordata] -> which bars are touched [..., bars]; a contact within a margin is none."""

@@ -1,4 +1,4 @@
-"""Stairs up, a level top, stairs down: `stairs`.
+"""Stairs up, a level top, stairs down: `stairs`; five times in a row: `stairscont`.
 
 Ten steps of drawn lengths go up from x = 3 m, by 0.2 m each; after a top of 6 m ten others go down. Each step is a box
 that stands on the floor. The items to pass are the middles of the steps, so an episode scores 20 at most. Observed are
@@ -42,6 +42,11 @@ class StairsConfig(CorridorConfig):
     step_length_max: float = 1.0
     num_flights: int = 2
     """Ways up and down in turn, ten steps each; an even number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StairsContConfig(StairsConfig):
+    num_flights: int = 10
 
 
 class StairsTask(CorridorTask):
@@ -151,3 +156,10 @@ class StairsTask(CorridorTask):
         """Where the steps begin [n, num_items], from their lengths."""
         before = length[:, :-1] + self._lead[1:]
         return np.cumsum(np.concatenate([np.full((len(length), 1), START), before], axis=1), axis=1)
+
+
+class StairsContTask(StairsTask):
+    """The same way up and down five times, with 12 m of floor between one pair of flights and the next."""
+
+    task = "stairscont"
+    config_class = StairsContConfig
