@@ -203,8 +203,8 @@ class TestMixing:
     def test_priorities_count_for_the_online_part(self):
         replay, _ = mixed(0.5, prioritised=True, beta=1.0)
         online = replay.online
-        first = online.replay.slots(0, 1)[:1]
-        everything = online.replay.slots(0, 9)
+        first = online.slots(0, 1)[:1]
+        everything = online.slots(0, 9)
         online.update_priorities(everything, torch.full((18,), 0.001))
         replay.set_beta(1.0)
         index = replay.draw((16,))

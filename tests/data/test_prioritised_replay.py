@@ -19,7 +19,7 @@ def make(capacity: int, num_envs: int, **options: object) -> PrioritisedReplay:
 
 def numbers(replay: PrioritisedReplay) -> dict[int, int]:
     """Number of the observation of every transition that can be drawn -> its index."""
-    index = replay.replay.slots(replay.first_row, replay.replay.stop_row)
+    index = replay.slots(replay.first_row, replay.stop_row)
     seen = replay.gather(index)["obs/policy"][:, 0].int().tolist()
     return dict(zip(seen, index.tolist(), strict=True))
 
@@ -42,7 +42,7 @@ class TestLaw:
         error = torch.rand(60, generator=torch.Generator().manual_seed(0)) * 4 - 2  # of either sign
         replay.update_priorities(index, error)
         draws = replay.draw((100, 300))
-        counts = torch.bincount(draws.flatten(), minlength=replay.replay.num_slots).double()
+        counts = torch.bincount(draws.flatten(), minlength=replay.num_slots).double()
         priority = (error.double().abs() + 1e-6) ** alpha
         expected = torch.zeros_like(counts)
         expected[index] = draws.numel() * priority / priority.sum()
@@ -66,7 +66,7 @@ class TestLaw:
     def test_weights_by_hand(self):
         replay = make(4, 1, alpha=0.5, beta=0.5, eps=1e-12)
         replay.add(World(1, 0, ends=0).advance(4))
-        index = replay.replay.slots(0, 4)
+        index = replay.slots(0, 4)
         replay.update_priorities(index, torch.tensor([1.0, -4.0, 16.0, 9.0]))
         # p^alpha = 1, 2, 4, 3, of 10; N P = .4, .8, 1.6, 1.2; (N P)^-beta over the largest, .4^-.5
         probability = torch.tensor([0.1, 0.2, 0.4, 0.3], dtype=torch.float64)
@@ -117,7 +117,7 @@ class TestWhatIsDrawn:
             replay.add(world.advance(count))
             expected = world.transitions(8, n_step, 0.9)
             assert sorted(numbers(replay)) == sorted(expected)
-            drawable = torch.zeros(replay.replay.num_slots, dtype=torch.bool)
+            drawable = torch.zeros(replay.num_slots, dtype=torch.bool)
             drawable[list(numbers(replay).values())] = True
             assert torch.equal(replay.tree.weights > 0, drawable)
             if not replay.size:
@@ -130,7 +130,7 @@ class TestWhatIsDrawn:
             replay.cut()
             world.restart()
             assert sorted(numbers(replay)) == sorted(world.transitions(8, n_step, 0.9))
-            drawable = torch.zeros(replay.replay.num_slots, dtype=torch.bool)
+            drawable = torch.zeros(replay.num_slots, dtype=torch.bool)
             drawable[list(numbers(replay).values())] = True
             assert torch.equal(replay.tree.weights > 0, drawable)
             replay.add(world.advance(4))
@@ -157,7 +157,7 @@ class TestWhatIsDrawn:
         world = World(1, 0, ends=0)
         replay = make(5, 1)
         replay.add(world.advance(5))
-        old = replay.replay.slots(0, 1)
+        old = replay.slots(0, 1)
         replay.add(world.advance(1))
         replay.update_priorities(old, torch.tensor([100.0]))
         assert float(replay.tree.weights[old]) == 0.0
@@ -166,7 +166,7 @@ class TestWhatIsDrawn:
     def test_a_refused_addition_leaves_what_came_before_it(self, monkeypatch):
         world = World(1, 0, ends=0)
         replay = make(20, 1)
-        monkeypatch.setattr(replay.replay._rows, "piece", 2)
+        monkeypatch.setattr(replay._rows, "piece", 2)
         ws = world.advance(4)
         ws["env/obs/image"] = ws["env/obs/image"][:4]  # the second piece of two rows has no observation after it
         with pytest.raises(ValueError, match="image"):
@@ -190,10 +190,6 @@ class TestWhatIsDrawn:
 
 
 class TestInterface:
-    def test_all_of_a_step_replay(self):
-        missing = {name for name in dir(StepReplay) if not name.startswith("_")} - set(dir(PrioritisedReplay))
-        assert missing == {"num_slots", "slots", "stop_row"}  # hooks for this class
-
     def test_batches_are_used_again(self):
         replay = make_filled(30)
         replay.update_priorities(replay.draw((30,)), torch.rand(30, generator=torch.Generator().manual_seed(0)))
@@ -323,7 +319,7 @@ class TestState:
 def test_a_rare_reward_is_learnt_from_sooner():
     # one of 256 transitions has an error that matters; after one look at all of them it is drawn all the time
     replay = make_filled(256, alpha=0.6)
-    index = replay.replay.slots(0, 256)
+    index = replay.slots(0, 256)
     error = torch.full((256,), 1e-3)
     error[77] = 10.0
     replay.update_priorities(index, error)
@@ -338,7 +334,7 @@ def test_on_the_gpu_the_same_numbers_without_waiting():
         replay = make(60, 3, device=device)
         ws = World(3, 1).advance(25)
         replay.add(Workspace.packed({name: ws[name].to(device) for name in ws}))
-        index = replay.replay.slots(replay.first_row, replay.replay.stop_row)
+        index = replay.slots(replay.first_row, replay.stop_row)
         replay.update_priorities(index, torch.rand(60, generator=torch.Generator().manual_seed(0)).to(device))
         return replay
 

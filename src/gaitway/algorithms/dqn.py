@@ -19,9 +19,10 @@ from torch import Tensor
 from gaitway.agents.value_policy import ValuePolicy
 from gaitway.algorithms.algorithm import Batch, Coefficient, Now, Schedule, value_at
 from gaitway.algorithms.engine import FlatParameters
-from gaitway.algorithms.replay_algorithm import AnyReplay, ReplayAlgorithm, ReplayConfig
+from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
 from gaitway.core.execution import Execution
 from gaitway.data.prioritised_replay import PrioritisedReplay
+from gaitway.data.step_replay import StepReplay
 from gaitway.functional.value_losses import double_target, greedy_target, huber, taken
 
 Loss = tuple[Tensor, dict[str, Tensor]]
@@ -80,7 +81,7 @@ class DQN(ReplayAlgorithm):
         self.values.loss = self.execution.compiled(self._loss)
         self._error = torch.zeros(config.batch_size, device=self.device)
 
-    def make_replay(self, device: torch.device | str | None = None) -> AnyReplay:
+    def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
         if not self.config.prioritised:
             return super().make_replay(device)
         return PrioritisedReplay(**self.replay_options(device), alpha=self.config.priority_exponent)
@@ -90,7 +91,7 @@ class DQN(ReplayAlgorithm):
             return super().replay_bytes(size)
         return PrioritisedReplay.bytes_needed(size, **self.replay_arguments())
 
-    def update(self, replay: AnyReplay, updates: int, now: Now) -> None:
+    def update(self, replay: StepReplay, updates: int, now: Now) -> None:
         """Make `updates` updates, with a copy to the target whenever one is due."""
         self.policy.epsilon.fill_(value_at(self.config.epsilon, now))
         self.values.set_learning_rate(value_at(self.config.learning_rate, now))

@@ -25,8 +25,6 @@ from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import StepReplay
 from gaitway.envs.vec_env import EnvSpec
 
-AnyReplay = StepReplay | PrioritisedReplay
-
 
 @dataclass(frozen=True)
 class ReplayConfig:
@@ -140,7 +138,7 @@ class ReplayAlgorithm:
         self._single = [
             self.execution.program(partial(self._learn_one, phase), f"an update of {name}") for phase in range(cycle)
         ]
-        self.replay: AnyReplay | None = None
+        self.replay: StepReplay | None = None
         self._replay_version = 0
         self._batch: TransitionBatch | None = None
         self._has_news = False
@@ -151,7 +149,7 @@ class ReplayAlgorithm:
 
     # Called by the runner
 
-    def make_replay(self, device: torch.device | str | None = None) -> AnyReplay:
+    def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
         """An empty replay for what the policy reads and does."""
         return StepReplay(**self.replay_options(device))
 
@@ -159,7 +157,7 @@ class ReplayAlgorithm:
         """What a replay of `size` transitions takes."""
         return StepReplay.bytes_needed(size, **self.replay_arguments())
 
-    def update(self, replay: AnyReplay, updates: int, now: Now) -> None:
+    def update(self, replay: StepReplay, updates: int, now: Now) -> None:
         """Make `updates` updates; statistics add up until `metrics` is called.
 
         Indices and noise are drawn update by update, so that how updates are grouped does not change what is learnt.
@@ -266,7 +264,7 @@ class ReplayAlgorithm:
 
     # Private
 
-    def _attach(self, replay: AnyReplay) -> None:
+    def _attach(self, replay: StepReplay) -> None:
         """Learn from `replay` from now on; recordings that read from other memory are dropped."""
         if replay is self.replay and replay.version == self._replay_version:
             return

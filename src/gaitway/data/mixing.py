@@ -21,8 +21,6 @@ from gaitway.data.ring import Fields, Variable, check_generator
 from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import NONE, StepReplay
 
-AnyReplay = StepReplay | PrioritisedReplay
-
 
 @dataclass(slots=True)
 class MixedBatch(TransitionBatch):
@@ -32,7 +30,7 @@ class MixedBatch(TransitionBatch):
     """The same memory, for those of the dataset and for those that are new."""
 
 
-def fill_replay(replay: AnyReplay, source: EpisodeSource, limit: int | None = None) -> int:
+def fill_replay(replay: StepReplay, source: EpisodeSource, limit: int | None = None) -> int:
     """Add the steps of a dataset, in order, or the first `limit` of them; returns how many were added.
 
     With B environments the steps are laid into B streams, and up to B - 1 at the end are left out. Steps that are
@@ -66,7 +64,7 @@ def fill_replay(replay: AnyReplay, source: EpisodeSource, limit: int | None = No
 def dataset_replay(
     source: EpisodeSource,
     *,
-    like: AnyReplay | None = None,
+    like: StepReplay | None = None,
     groups: Fields = NONE,
     action: Variable | None = None,
     extras: Fields = NONE,
@@ -120,7 +118,7 @@ class MixedReplay:
     A checkpoint holds the online part and where the draws stand; the dataset is filled in anew.
     """
 
-    def __init__(self, online: AnyReplay, dataset: StepReplay, share: float) -> None:
+    def __init__(self, online: StepReplay, dataset: StepReplay, share: float) -> None:
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"share is {share}; use the part of a batch that the dataset gives, from 0 to 1")
         mine, theirs = _signature(online), _signature(dataset)
@@ -259,7 +257,7 @@ class MixedReplay:
         return out
 
 
-def _signature(replay: AnyReplay) -> dict[str, Any]:
+def _signature(replay: StepReplay) -> dict[str, Any]:
     """What two replays must have in common for their transitions to stand in one batch."""
     return {"device": replay.device, "n_step": replay.n_step, "gamma": replay.gamma, **replay.variables}
 

@@ -20,22 +20,24 @@ import torch
 from torch import Tensor
 
 from gaitway.core.workspace import Workspace
-from gaitway.data.ring import Fields, Variable, check_memory
+from gaitway.data.ring import Fields, Variable
 from gaitway.data.step_gather import TransitionBatch
-from gaitway.data.step_replay import NONE, StepReplay
+from gaitway.data.step_replay import StepReplay
 from gaitway.data.sum_tree import SumTree
 
 TICKETS = 2**53
 """Tickets are integers below this: as many as float64 has numbers of equal distance from 0 to 1."""
 
 
-class PrioritisedReplay:
+class PrioritisedReplay(StepReplay):
     """Arguments are those of `StepReplay`, and
 
     - `alpha`: how much priorities count, from 0 (draws are uniform) to 1;
     - `beta`: how much of the bias is corrected, from 0 (not at all) to 1; `set_beta` changes it;
     - `eps`: added to every error, so that nothing is lost for ever;
     - `stratified`: a batch of n takes one draw from each n-th part of the total, which varies less than n free draws.
+
+    Windows (`sample`) are drawn uniformly, whatever their priorities.
     """
 
     def __init__(
@@ -49,132 +51,46 @@ class PrioritisedReplay:
         beta: float = 0.4,
         eps: float = 1e-6,
         stratified: bool = True,
-        device: torch.device | str = "cpu",
         **options: Any,
     ) -> None:
         if not (alpha >= 0.0 and 0.0 <= beta <= 1.0 and eps > 0.0):
             raise ValueError(f"alpha, beta and eps are {alpha}, {beta}, {eps}; use alpha >= 0, 0 <= beta <= 1, eps > 0")
-        self.replay = StepReplay(capacity, num_envs, groups, action, device=device, **options)
-        """The steps themselves."""
-        needed = SumTree.bytes_needed(self.replay.num_slots)
-        check_memory(needed, self.replay.device, f"the priorities of {capacity} transitions", needed / capacity)
-        self.tree = SumTree(self.replay.num_slots, self.replay.device)
+        super().__init__(capacity, num_envs, groups, action, **options)
+        self.tree = SumTree(self.num_slots, self.device)
         self.alpha, self.eps, self.stratified = alpha, eps, stratified
         with torch.inference_mode(False):
             self.beta = torch.tensor(beta, dtype=torch.float64, device=self.device)
             """A tensor that stays in place, for programs that read it."""
             self.largest = torch.ones((), dtype=torch.float64, device=self.device)
             """The largest `p^alpha` seen so far, which new transitions get."""
-        self._drawn_rows = (self.replay.first_row, self.replay.stop_row)
+        self._drawn_rows = (self.first_row, self.stop_row)
 
     @staticmethod
     def bytes_needed(
-        capacity: int,
-        num_envs: int,
-        groups: Fields,
-        action: Variable,
-        *,
-        n_step: int = 1,
-        max_episode_steps: int | None = None,
-        extras: Fields = NONE,
-        reset_rows: bool = False,
+        capacity: int, num_envs: int, groups: Fields, action: Variable, *, n_step: int = 1, **options: Any
     ) -> int:
         """Memory of a replay with these arguments, priorities included."""
-        steps = StepReplay.bytes_needed(
-            capacity,
-            num_envs,
-            groups,
-            action,
-            n_step=n_step,
-            max_episode_steps=max_episode_steps,
-            extras=extras,
-            reset_rows=reset_rows,
-        )
+        steps = StepReplay.bytes_needed(capacity, num_envs, groups, action, n_step=n_step, **options)
         return steps + SumTree.bytes_needed((capacity // num_envs + 2 * n_step) * num_envs)
-
-    # What a StepReplay says and does
-
-    @property
-    def capacity(self) -> int:
-        return self.replay.capacity
-
-    @property
-    def num_envs(self) -> int:
-        return self.replay.num_envs
-
-    @property
-    def n_step(self) -> int:
-        return self.replay.n_step
-
-    @property
-    def gamma(self) -> float:
-        return self.replay.gamma
-
-    @property
-    def device(self) -> torch.device:
-        return self.replay.device
-
-    @property
-    def generator(self) -> torch.Generator:
-        return self.replay.generator
-
-    @property
-    def size(self) -> int:
-        """Transitions that can be drawn now."""
-        return self.replay.size
-
-    def __len__(self) -> int:
-        return self.replay.size
-
-    @property
-    def version(self) -> int:
-        """Grows whenever memory moved; a program that was captured before must then be forgotten."""
-        return self.replay.version
-
-    @property
-    def rows_added(self) -> int:
-        return self.replay.rows_added
-
-    @property
-    def first_row(self) -> int:
-        return self.replay.first_row
-
-    @property
-    def variables(self) -> dict[str, Variable]:
-        return self.replay.variables
-
-    @property
-    def row_bytes(self) -> int:
-        return self.replay.row_bytes
-
-    @property
-    def history(self) -> object:
-        return self.replay.history
 
     def add(self, ws: Workspace, start: int = 0, stop: int | None = None) -> None:
         """As `StepReplay.add`; what can be drawn from now on gets the largest priority."""
         try:
-            self.replay.add(ws, start, stop)
+            super().add(ws, start, stop)
         finally:  # a part may have been added before the rest was refused
             self._follow()
 
     def cut(self) -> None:
         """As `StepReplay.cut`."""
-        self.replay.cut()
+        super().cut()
         self._follow()
 
     def batch(self, n: int) -> TransitionBatch:
         """Memory for n transitions and their weights, for `gather`."""
-        batch = self.replay.batch(n)
+        batch = super().batch(n)
         with torch.inference_mode(False):
             batch.fields["weight"] = torch.ones(n, device=self.device)
         return batch
-
-    def sample(self, n: int, length: int = 1) -> Workspace:
-        """As `StepReplay.sample`: windows are drawn uniformly, whatever their priorities."""
-        return self.replay.sample(n, length)
-
-    # Priorities
 
     def draw(self, shape: tuple[int, ...], out: Tensor | None = None) -> Tensor:
         """Draws in proportion to `p^alpha`, int64, for `gather` and `update_priorities`; into `out` if given.
@@ -204,7 +120,7 @@ class PrioritisedReplay:
 
     def gather(self, index: Tensor, out: TransitionBatch | None = None) -> dict[str, Tensor]:
         """As `StepReplay.gather`, with the field `weight` [n]: `(N P)^-beta` divided by the largest in the replay."""
-        fields = self.replay.gather(index, out)
+        fields = super().gather(index, out)
         # N and the sum of the weights are common to both: (N P_i)^-beta / (N P_least)^-beta = (P_least / P_i)^beta
         weight = (self.tree.least / self.tree.weights.index_select(0, index)).clamp_max_(1.0).pow_(self.beta)
         if out is None:
@@ -235,7 +151,7 @@ class PrioritisedReplay:
 
     def to(self, device: torch.device | str) -> PrioritisedReplay:
         """Move steps, priorities, and all future additions and draws, to `device`."""
-        self.replay.to(device)
+        super().to(device)
         self.tree.to(self.device)
         with torch.inference_mode(False):
             self.beta, self.largest = self.beta.to(self.device), self.largest.to(self.device)
@@ -245,25 +161,18 @@ class PrioritisedReplay:
 
     def clear(self, first_row: int = 0) -> None:
         """Forget all steps and priorities; the next step to come is time row `first_row`."""
-        self.replay.clear(first_row)
+        super().clear(first_row)
         self.tree.clear()
         self.largest.fill_(1.0)
-        self._drawn_rows = (self.replay.first_row, self.replay.stop_row)
-
-    def rows(self, start: int, stop: int) -> dict[str, Tensor]:
-        return self.replay.rows(start, stop)
-
-    def restore_rows(self, rows: Mapping[str, Tensor]) -> None:
-        """Append what `rows` gave; `load_bookkeeping`, which must follow the last ones, brings their priorities."""
-        self.replay.restore_rows(rows)
+        self._drawn_rows = (self.first_row, self.stop_row)
 
     def bookkeeping(self) -> dict[str, Any]:
         priorities = {"alpha": self.alpha, "eps": self.eps, "beta": float(self.beta), "largest": float(self.largest)}
-        return self.replay.bookkeeping() | {"priorities": priorities | {"tree": self.tree.state_dict()}}
+        return super().bookkeeping() | {"priorities": priorities | {"tree": self.tree.state_dict()}}
 
     def check_bookkeeping(self, state: Mapping[str, Any]) -> None:
         """Refuse the bookkeeping of a replay that this one cannot go on as."""
-        self.replay.check_bookkeeping(state)
+        super().check_bookkeeping(state)
         if "priorities" not in state:
             raise ValueError("the stored replay has no priorities; read it into a StepReplay, or begin with a new one")
         for name in ("alpha", "eps"):
@@ -273,34 +182,22 @@ class PrioritisedReplay:
 
     def load_bookkeeping(self, state: Mapping[str, Any]) -> None:
         self.check_bookkeeping(state)
-        self.replay.load_bookkeeping(state)
+        super().load_bookkeeping(state)
         priorities = state["priorities"]
         self.tree.load_state_dict(priorities["tree"])
         self.beta.fill_(priorities["beta"])
         self.largest.fill_(priorities["largest"])
-        self._drawn_rows = (self.replay.first_row, self.replay.stop_row)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything; for large replays see `ReplayJournal`, which writes only what is new."""
-        newest = max(self.rows_added - 1, self.first_row)
-        return {"bookkeeping": self.bookkeeping(), "rows": self.rows(self.first_row, newest)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the replay that made `state`; the next draws are the ones it would have made."""
-        self.check_bookkeeping(state["bookkeeping"])
-        self.clear(state["bookkeeping"]["first_row"])
-        self.restore_rows(state["rows"])
-        self.load_bookkeeping(state["bookkeeping"])
+        self._drawn_rows = (self.first_row, self.stop_row)
 
     # Private
 
     def _follow(self) -> None:
         """Give weight to the time rows that can be drawn since the last call, and take it from those that cannot."""
-        (old_first, old_stop), replay = self._drawn_rows, self.replay
-        first, stop = replay.first_row, replay.stop_row
+        old_first, old_stop = self._drawn_rows
+        first, stop = self.first_row, self.stop_row
         self._drawn_rows = (first, stop)
-        gone = replay.slots(old_first, min(first, old_stop), drawn=False)
-        new = replay.slots(max(first, old_stop), stop)
+        gone = self.slots(old_first, min(first, old_stop), drawn=False)
+        new = self.slots(max(first, old_stop), stop)
         if len(gone) or len(new):
             # a slot may be in both, and then the larger counts
             weight = torch.cat((torch.zeros(len(gone), device=self.device), self.largest.expand(len(new))))

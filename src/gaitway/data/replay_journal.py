@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from gaitway.core.files import StateFileError, load_state, remove_leftovers, save_state
-from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_replay import StepReplay
 
 KIND = "replay chunk"
@@ -40,7 +39,7 @@ class ReplayJournal:
         self._chunks: list[str] = []
         self._history: object = None
 
-    def write(self, replay: StepReplay | PrioritisedReplay) -> dict[str, Any]:
+    def write(self, replay: StepReplay) -> dict[str, Any]:
         """Write the rows that are not on disk yet; returns the manifest, whose `chunks` are names in the folder.
 
         The newest row is not among them: it is in the bookkeeping, because a `cut` can still change it.
@@ -56,7 +55,7 @@ class ReplayJournal:
             self._chunks.append(self._save(replay, begin, min(begin + rows_at_once, stop)))
         return {"chunks": list(self._chunks), "replay": replay.bookkeeping()}
 
-    def read(self, replay: StepReplay | PrioritisedReplay, manifest: Mapping[str, Any]) -> None:
+    def read(self, replay: StepReplay, manifest: Mapping[str, Any]) -> None:
         """Make `replay` what it was when `manifest` was written; its next draws are the same ones too.
 
         Raises ReplayFileError, with the replay empty, if the files are not what they were.
@@ -90,7 +89,7 @@ class ReplayJournal:
             if _NAME.fullmatch(path.name) and path.name not in keep:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _save(self, replay: StepReplay | PrioritisedReplay, start: int, stop: int) -> str:
+    def _save(self, replay: StepReplay, start: int, stop: int) -> str:
         rows = {name: value.cpu() for name, value in replay.rows(start, stop).items()}
         name = f"{start}-{stop}-{_digest(rows)}"
         save_state(self.folder / name, rows, kind=KIND)

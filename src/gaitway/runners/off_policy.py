@@ -17,7 +17,7 @@ import torch
 
 from gaitway.agents.captured import rollout_agent
 from gaitway.algorithms.algorithm import Now
-from gaitway.algorithms.replay_algorithm import AnyReplay, ReplayAlgorithm
+from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.core.agent import Agents, TemporalAgent
 from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
@@ -27,6 +27,7 @@ from gaitway.data.episodes import EpisodeSource
 from gaitway.data.mixing import MixedReplay, dataset_replay, fill_replay
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.replay_journal import ReplayFileError, ReplayJournal
+from gaitway.data.step_replay import StepReplay
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.capacity import check_replay
@@ -150,7 +151,7 @@ class OffPolicyRunner(Runner):
             self.episodes.forget_running()
             self.algorithm.forget_running()
 
-    def _make_replay(self) -> AnyReplay:
+    def _make_replay(self) -> StepReplay:
         """An empty replay, with the dataset beside it if that is mixed in."""
         replay, data = self.algorithm.make_replay(), self.data
         if data is None:
@@ -169,7 +170,7 @@ class OffPolicyRunner(Runner):
         if isinstance(replay, PrioritisedReplay):
             raise ValueError("priorities and data.share do not go together; use prioritised=false or data.prefill")
         part = dataset_replay(data, like=replay, generator=stream(self.config.seed, "dataset", replay.device))
-        return cast(AnyReplay, MixedReplay(replay, part, self.share))  # it has the interface of one
+        return cast(StepReplay, MixedReplay(replay, part, self.share))  # it has the interface of one
 
     def _fill_replay(self) -> None:
         """What an empty replay begins with."""
