@@ -193,6 +193,38 @@ def test_cameras_of_the_world_come_first() -> None:
     np.testing.assert_allclose(model.cam_quat[1], mujoco.MjModel.from_xml_string(text).cam_quat[0], atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_camera_that_follows_counts_from_the_torso(name) -> None:
+    # the Humanoid's file has its torso at 1.3 m, the others' at 0; what is seen must not depend on that
+    robot = get_robot(name)
+    spec = robot.spec()
+    world.add_camera(spec, "side_of_it", [0, -6, 1], [80, 0, 0], follows=True)
+    model = compile_model(spec)
+    data = mujoco.MjData(model)
+    for x in (0.0, 7.0):
+        data.qpos[robot.forward_index] = x
+        mujoco.mj_forward(model, data)
+        away = data.camera("side_of_it").xpos - data.body(robot.torso).xpos
+        np.testing.assert_allclose(away, [0, -6, 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_the_wide_camera_shows_four_metres_around(name) -> None:
+    robot = get_robot(name)
+    plain, model = scene(name), scene(name, decorated=True)
+    assert model.camera(0).name == plain.camera(0).name  # the first one is what pictures are taken with
+    data = mujoco.MjData(model)
+    data.qpos[:] = robot.initial_qpos()
+    data.qpos[robot.forward_index] += 20.0
+    mujoco.mj_forward(model, data)
+    camera, half = data.camera(world.WIDE), np.tan(np.radians(model.camera(world.WIDE).fovy[0]) / 2)
+    for x, y in ((4, 0), (-4, 0), (0, 4), (0, -4)):
+        right, up, back = camera.xmat.reshape(3, 3).T @ (np.array([20.0 + x, y, 0.0]) - camera.xpos)
+        assert back < 0
+        assert abs(up / back) < half
+        assert abs(right / back) < half * 4 / 3  # pictures are 4 : 3
+
+
 def test_a_course_keeps_the_search_tree() -> None:
     spec = get_robot("walker").spec()
     world.add_floor(spec)

@@ -17,7 +17,7 @@ from gaitway.envs.check import check_env
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
 from gaitway.envs.robots.robot import get_robot
-from gaitway.envs.tasks import NATIVE_TASKS
+from gaitway.envs.tasks import BENCHMARK_ENDINGS, NATIVE_TASKS
 from gaitway.envs.tasks.corridor import Progress
 
 OBSERVATION = {"walker": 60, "humanoid": 151, "humanoidpc": 151, "halfcheetah": 60, "cube": 12, "cube2d": 10}
@@ -70,9 +70,10 @@ def test_sizes_names_and_keys(robot: str, task: str) -> None:
     assert made.options == {}
 
 
+@pytest.mark.parametrize("ending", BENCHMARK_ENDINGS)
 @pytest.mark.parametrize(("robot", "task"), PAIRS)
-def test_every_task_is_sound(robot: str, task: str) -> None:
-    id = f"{robot}/{task}"
+def test_every_task_is_sound(robot: str, task: str, ending: str) -> None:
+    id = f"{robot}/{task}{ending}"
     report = check_env(
         lambda num_envs, seed: make_env(id, num_envs, seed, num_threads=1, max_episode_steps=5), steps=11
     )
