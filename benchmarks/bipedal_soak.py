@@ -2,21 +2,25 @@
 
     gaitway bench bipedal_soak --threads 2 --out benchmarks/results/bipedal_soak.json
 
-Every task is played with the robots of `--robots`; the others get a tenth of the steps, and so do robots whose falls do
-not end an episode, who lie about among the obstacles for a thousand steps. Counted are episodes, falls and
-physics errors, which end the episode of their own instance; what may not happen at all: an observation, a reward or a
-metric that is not finite, an instance that goes on beyond its time limit, an error that reaches the caller. The exit
-code is 1 if any of it did.
+Every task is played with the robots of `--robots`; the others get a tenth of the steps, and so do those of `--robots`
+when their falls do not end an episode and they lie about among the obstacles for a thousand steps. Counted are
+episodes, falls and physics errors, which end the episode of their own instance. What may not happen at all: an
+observation, a reward or a metric that is not finite, an instance that goes on beyond its time limit, an error that
+reaches the caller. The exit code is 1 if any of it did. Results are written after every robot; those of other tasks in
+the file stay.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import sys
 import time
+from pathlib import Path
 
 import torch
-from _rounds import machine, revision, versions, write
+from _rounds import machine, revision, versions
 
 from gaitway import make_env
 from gaitway.envs.tasks import BENCHMARK_ROBOTS, BENCHMARK_TASKS, NATIVE_TASKS
@@ -46,6 +50,10 @@ def soak(id: str, steps: int, threads: int, **task: bool) -> dict[str, float]:
     return found
 
 
+def _say(name: str, row: dict[str, float]) -> None:
+    print(f"{name:42}", "  ".join(f"{key} {value:,.0f}" for key, value in row.items()), flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=None)
@@ -55,20 +63,24 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = {}
-    for task in options.tasks:
-        for robot in BENCHMARK_ROBOTS:
-            id = f"{robot}/{task}"
-            if id not in NATIVE_TASKS:
-                continue
-            is_full = robot in options.robots or f"{options.robots[0]}/{task}" not in NATIVE_TASKS
-            rows[id] = soak(id, options.steps if is_full else options.steps // 10, options.threads)
-            rows[f"{id}, falls allowed"] = soak(id, options.steps // 10, options.threads, allow_falls=True)
-            for name in (id, f"{id}, falls allowed"):
-                print(f"{name:42}", "  ".join(f"{key} {value:,.0f}" for key, value in rows[name].items()), flush=True)
-    broken = [id for id, row in rows.items() if row["not_finite"] or row["too_old"]]
-    about = {"benchmark": "bipedal_soak", "commit": revision(), "machine": machine(), "versions": versions("mujoco")}
-    write(options.out, {**about, "instances": INSTANCES, "broken": broken, "tasks": rows})
+    about = {"benchmark": "bipedal_soak", "machine": machine(), "versions": versions("mujoco"), "instances": INSTANCES}
+    kept = json.loads(Path(options.out).read_text()) if options.out and Path(options.out).exists() else {}
+    rows = dict(kept.get("tasks", {}))
+    for task, robot in itertools.product(options.tasks, BENCHMARK_ROBOTS):
+        id = f"{robot}/{task}"
+        if id not in NATIVE_TASKS:
+            continue
+        is_full = robot in options.robots or f"{options.robots[0]}/{task}" not in NATIVE_TASKS
+        rows[id] = soak(id, options.steps if is_full else options.steps // 10, options.threads)
+        _say(id, rows[id])
+        if is_full:
+            name = f"{id}, falls allowed"
+            rows[name] = soak(id, options.steps // 10, options.threads, allow_falls=True)
+            _say(name, rows[name])
+        broken = [name for name, row in rows.items() if row["not_finite"] or row["too_old"]]
+        if options.out:
+            result = {**about, "commit": revision(), "broken": broken, "tasks": rows}
+            Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     return 1 if broken else 0
 
 

@@ -141,3 +141,9 @@ def pass_items(env: MujocoBatchEnv, distance: int, fresh: int, forward: tuple[fl
 def without_refresh(monkeypatch: Any) -> None:
     """Break what must follow a change of the geometry."""
     monkeypatch.setattr(Batch, "set_const", lambda self, ids=None: None)
+
+
+def evenly(num_envs: int, height: float, first: float = 5.0) -> dict[str, np.ndarray]:
+    """Obstacles every 4 m, all of one height."""
+    position = np.tile(first + 4.0 * np.arange(200), (num_envs, 1))
+    return {"position": position, "height": np.full((num_envs, 200), height)}

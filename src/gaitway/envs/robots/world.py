@@ -48,6 +48,8 @@ INVISIBLE = (0.0, 0.0, 0.0, 0.0)
 
 FLOOR = "floor"
 ACCELEROMETER = "accelerometer"
+WIDE = "wide"
+"""Camera of decorated models that overlooks the robot's surroundings."""
 
 
 def flat_model(robot: Robot, decorated: bool = False, forces: bool = False) -> mujoco.MjModel:
@@ -182,18 +184,22 @@ def sensor_columns(model: mujoco.MjModel, name: str) -> slice:
 
 
 def add_camera(
-    spec: mujoco.MjSpec, name: str, pos: Sequence[float], euler: Sequence[float], follows: bool = False
+    spec: mujoco.MjSpec,
+    name: str,
+    pos: Sequence[float],
+    euler: Sequence[float],
+    follows: bool = False,
+    torso: str = "torso",
 ) -> mujoco.MjsCamera:
     """A camera of the world, which MuJoCo numbers before those of the robots, so that the first one is camera 0.
 
-    `euler` are intrinsic x-y-z angles in degrees. With `follows` it keeps its distance to the centre of all masses,
-    otherwise it stands still.
+    `euler` are intrinsic x-y-z angles in degrees. With `follows` it keeps its distance to the centre of all masses, and
+    `pos` (m) counts from the torso, as for cameras of the robots; otherwise it stands still.
     """
-    quat = np.zeros(4)
-    mujoco.mju_euler2Quat(quat, np.deg2rad(np.asarray(euler, dtype=np.float64)), "xyz")
+    origin = spec.body(torso).pos if follows else np.zeros(3)
     modes = mujoco.mjtCamLight
     mode = modes.mjCAMLIGHT_TRACKCOM if follows else modes.mjCAMLIGHT_FIXED
-    return spec.worldbody.add_camera(name=name, pos=list(pos), quat=quat, mode=mode)
+    return spec.worldbody.add_camera(name=name, pos=origin + np.asarray(pos), quat=_turn(euler), mode=mode)
 
 
 def in_file_units(spec: mujoco.MjSpec, *degrees: float) -> list[float]:
@@ -202,9 +208,12 @@ def in_file_units(spec: mujoco.MjSpec, *degrees: float) -> list[float]:
 
 
 def decorate(spec: mujoco.MjSpec, torso: str = "torso") -> None:
-    """Add a sky, a light that goes along with the robot and casts shadows, and a checkerboard on the geom "floor"."""
-    spec.visual.headlight.ambient = [0.4, 0.4, 0.4]
-    spec.visual.headlight.diffuse = [0.4, 0.4, 0.4]
+    """Add a sky, a light and a camera that go along with the robot, and a checkerboard on the geom "floor".
+
+    The light casts shadows. The camera `wide` shows the floor for 4 m around, which those of the robots do not.
+    """
+    spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
+    spec.visual.headlight.diffuse = [0.3, 0.3, 0.3]
     spec.visual.headlight.specular = [0.1, 0.1, 0.1]
     spec.visual.quality.shadowsize = 4096
     spec.visual.map.znear = 0.01
@@ -226,9 +235,12 @@ def decorate(spec: mujoco.MjSpec, torso: str = "torso") -> None:
         type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
         pos=[-1.2, -1.6, 4.0],
         dir=[0.3, 0.4, -1.0],
-        diffuse=[0.7, 0.7, 0.7],
+        diffuse=[0.6, 0.6, 0.6],
         castshadow=True,
         mode=mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM,
+    )
+    spec.body(torso).add_camera(  # of the body, so that the first camera stays what it is
+        name=WIDE, pos=[0.0, -9.5, 4.5], quat=_turn([63.0, 0.0, 0.0]), mode=mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM
     )
     floor = spec.geom(FLOOR)
     if floor is not None:
@@ -259,6 +271,13 @@ def cover(geom: mujoco.MjsGeom, material: str) -> None:
     """Give a geom a material in its full colours: MuJoCo multiplies them with the geom's own."""
     geom.material = material
     geom.rgba = [1.0, 1.0, 1.0, 1.0]
+
+
+def _turn(euler: Sequence[float]) -> np.ndarray:
+    """Quaternion of intrinsic x-y-z angles in degrees."""
+    quat = np.zeros(4)
+    mujoco.mju_euler2Quat(quat, np.deg2rad(np.asarray(euler, dtype=np.float64)), "xyz")
+    return quat
 
 
 def _add_geom(

@@ -35,8 +35,8 @@ BENCHMARK_ROBOTS = {
 }
 BENCHMARK_TASKS = {
     "hurdles": ("hurdles", "HurdlesTask", "jumps over hurdles"),
-    "limbo": ("hurdles", "LimboTask", "ducks under bars"),
-    "hurdleslimbo": ("hurdles", "HurdlesLimboTask", "jumps over hurdles and ducks under bars in turn"),
+    "limbo": ("limbo", "LimboTask", "ducks under bars"),
+    "hurdleslimbo": ("limbo", "HurdlesLimboTask", "jumps over hurdles and ducks under bars in turn"),
     "gaps": ("gaps", "GapsTask", "jumps over gaps from platform to platform"),
     "stairs": ("stairs", "StairsTask", "climbs ten stairs and walks down ten others"),
     "goalwall": ("goal_wall", "GoalWallTask", "kicks a ball at goals on a wall"),

@@ -32,6 +32,8 @@ class ShapedConfig(BiskConfig):
 class FloorTask(BiskTask):
     """A robot with nothing around it."""
 
+    camera = world.WIDE
+
     def torso_position(self, rows: Rows = ALL) -> np.ndarray:
         """Where the torso's origin is (m) [n, 3]; y is 0 for planar robots."""
         forward = self.qpos[rows, self.view.forward]
