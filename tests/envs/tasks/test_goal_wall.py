@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from bisk_cases import HOVER, act, begin, make
+from mujoco.batch import Batch, SimulationError
 from scipy.stats import kstest
 
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
@@ -201,6 +202,25 @@ def test_the_first_touch_pays_once() -> None:
     assert len(rewards) > paid + 5
     begin(env, 1.7)
     assert not env.task.memory["touched"].any()
+
+
+def test_a_step_that_fails_does_not_pay_the_touch_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make("cube2d/goalwall", 2, touch_ball_reward=0.1)
+    begin(env, 1.7)
+    env.task.qpos[:, 2:4] = 2.5, 0.15
+    env.task.qpos[:, 1] = 0.25
+    for _ in range(20):
+        step = env.step(act(env, 0.3, HOVER))
+        if step.reward[0] > 0:
+            break
+    assert step.reward[0] == pytest.approx(0.1)
+
+    def fail(self: Batch, *given: object, **named: object) -> None:
+        raise SimulationError(np.array([1]), "the arena is full")
+
+    monkeypatch.setattr(Batch, "rollout", fail)
+    step = env.step(act(env, 0.3, HOVER))
+    assert step.reward.tolist() == [0.0, -1.0]
 
 
 def test_a_touch_while_settling_never_pays() -> None:

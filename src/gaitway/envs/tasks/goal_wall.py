@@ -143,11 +143,11 @@ class GoalWallTask(BiskTask):
         self._records = {"qpos": np.zeros((batch.nsim, self.frame_skip, self.model.nq))}
         self._points = np.zeros(batch.nsim)
         self._at_wall = np.zeros(batch.nsim, dtype=bool)
+        self._new_touch = np.zeros(batch.nsim, dtype=bool)
         if self._pays_touch:
             self._records["sensordata"] = np.zeros((batch.nsim, self.frame_skip, self.model.nsensordata))
             self._touch = world.sensor_columns(self.model, "touch").start
             self._sensors = batch.bind("sensordata")
-            self._new_touch = np.zeros(batch.nsim, dtype=bool)
             self.memory["touched"] = np.zeros(batch.nsim, dtype=bool)
 
     def settle(self, numbers: np.ndarray) -> None:
@@ -169,7 +169,7 @@ class GoalWallTask(BiskTask):
 
     def advance(self) -> None:
         # should a simulation fail below, what came of the last step is not what comes of this one
-        for flags in (self._at_wall, self._points, self.shaped_reward):
+        for flags in (self._at_wall, self._points, self.shaped_reward, self._new_touch):
             flags.fill(0)
         self.batch.rollout(self.frame_skip, record=tuple(self._records), out=self._records)
         self._look_at_wall(self._records["qpos"][:, :, self._ball :])
