@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from gaitway.core.seeding import EpisodeStreams
-from gaitway.envs.episode_generator import BLOCK, MANY, PATIENCE, EpisodeGenerator, philox_keys
+from gaitway.envs import episode_generator
+from gaitway.envs.episode_generator import BLOCK, EpisodeGenerator, philox_keys
 
 
 @pytest.mark.parametrize("spawn_key", [(), (1,), (3, 2**40)])
@@ -27,44 +30,55 @@ def test_keys_of_seeds_of_different_lengths_together() -> None:
         assert key.tolist() == np.random.SeedSequence([*row, episode]).generate_state(2, np.uint64).tolist()
 
 
-def test_prepared_streams_are_those_of_the_rule() -> None:
-    streams = EpisodeStreams(MANY + 2, "evaluation")
-    streams.restart(11)
-    generator = EpisodeGenerator(streams)
-    for episode in (0, 1, PATIENCE - 1, PATIENCE):
-        streams.episode[:] = episode
-        streams.episode[1] += 3
-        generator.prepare(range(MANY + 1))
-        streams.episode[0] += 1  # moved on since: what was prepared is of no use
-        for instance in range(MANY + 2):
-            assert generator.at(instance).random() == streams.generator(instance).random()
+def test_keys_are_hashed_for_all_that_soon_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+
+    def counted(entropy: np.ndarray, episodes: np.ndarray, spawn_key: Sequence[int] = ()) -> np.ndarray:
+        hashed.append(len(episodes))
+        return philox_keys(entropy, episodes, spawn_key)
+
+    monkeypatch.setattr(episode_generator, "philox_keys", counted)
+    streams = EpisodeStreams(10, "train")
+    generators = EpisodeGenerator(streams)
+    for round in range(3 * BLOCK):
+        streams.episode[9] += 5 * (round == 1)  # from here on it is five episodes ahead of the others
+        assert sum(1 for _ in generators.each(np.arange(10))) == 10
+        streams.episode += 1
+    assert hashed == 4 * [10 * BLOCK]  # not once for 9 and once for the others every time
 
 
 @pytest.mark.parametrize("purpose", ["train", "evaluation"])
 def test_streams_begin_where_those_of_the_rule_begin(purpose: str) -> None:
-    streams = EpisodeStreams(3, purpose)
-    streams.restart([5, 2**40, 0])
-    generator = EpisodeGenerator(streams)
-    for episode in (0, 1, PATIENCE, PATIENCE + 1, PATIENCE + BLOCK - 1, PATIENCE + BLOCK, 3, PATIENCE, 5000):
+    streams = EpisodeStreams(4, purpose)
+    streams.restart([5, 2**40, 0, 7])
+    generators = EpisodeGenerator(streams)
+    instances = np.array([2, 0, 1])
+    for episode in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3, 5000):
         streams.episode[:] = episode
-        for instance in (2, 0, 1):
+        streams.episode[1] += 3
+        for instance, found in zip(instances.tolist(), generators.each(instances), strict=True):
             expected = streams.generator(instance)
-            found = generator.at(instance)
             # a mixture, because integers of 32 bits leave half a word behind for the next ones
             assert found.integers(2, size=3).tolist() == expected.integers(2, size=3).tolist()
             assert found.uniform(-1, 1, 5).tolist() == expected.uniform(-1, 1, 5).tolist()
             assert found.standard_normal() == expected.standard_normal()
-            assert generator.at(instance).integers(2**31) == streams.generator(instance).integers(2**31)
+            assert found.integers(2**31) == expected.integers(2**31)
 
 
 def test_other_seeds_are_forgotten_with() -> None:
-    streams = EpisodeStreams(1, "train")
-    streams.restart(5)
-    generator = EpisodeGenerator(streams)
-    streams.episode[:] = PATIENCE
-    before = generator.at(0).random()
-    streams.restart(6)
-    streams.episode[:] = PATIENCE
-    assert generator.at(0).random() == before, "keys are kept until somebody says so"
-    generator.forget()
-    assert generator.at(0).random() == streams.generator(0).random() != before
+    streams = EpisodeStreams(2, "train")
+    streams.restart([5, 9])
+    generators = EpisodeGenerator(streams)
+    instances = np.arange(2)
+
+    def numbers() -> list[float]:
+        return [generator.random() for generator in generators.each(instances)]
+
+    generators.forget()
+    before = numbers()
+    streams.restart([6, 9])
+    assert numbers() == before, "keys are kept until somebody says so"
+    generators.forget()
+    assert numbers() == [streams.generator(instance).random() for instance in (0, 1)]
+    assert numbers()[0] != before[0]
+    assert numbers()[1] == before[1]

@@ -2,8 +2,7 @@
 
 Making the generator of an episode (`core.seeding.instance_generator`) takes longer than a step of a small task. Most of
 it goes into hashing the seed and into objects that are thrown away. The same stream begins where a Philox generator has
-the key of the episode and counts from 0; and the keys of the next episodes of an instance, or of the present episodes
-of many instances, can be hashed together.
+the key of the episode and counts from 0; and the keys of the next episodes of many instances are hashed together.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import numpy as np
 
 from gaitway.core.seeding import PURPOSES, EpisodeStreams
 
-PATIENCE, BLOCK = 8, 128
-"""After so many episodes of an instance the keys of so many more are worth having."""
-MANY = 4
-"""From so many instances on, hashing their keys together is quicker than one after the other."""
+BLOCK = 32
+"""Keys of so many episodes of an instance are hashed at once."""
+UNKNOWN = -BLOCK
+"""First episode of a block that is not there: no episode lies in it."""
 
 # The constants of NumPy's SeedSequence, after M. E. O'Neill's seed_seq_fe (2015): words of 32 bits, a pool of 4.
 _POOL, _BITS = 4, 0xFFFFFFFF
@@ -27,55 +26,53 @@ _START_A, _FACTOR_A = 0x43B0D7E5, 0x931E8875
 _START_B, _FACTOR_B = 0x8B51F9DD, 0x58F38DED
 _LEFT, _RIGHT = 0xCA01F9DD, 0x4973F715
 
-NOTHING: tuple[int, np.ndarray] = (0, np.empty((0, 2), dtype=np.uint64))
-
 
 class EpisodeGenerator:
-    """The generators of `EpisodeStreams`, mostly in one object. Call `forget` when the streams got other seeds."""
+    """The generators of `EpisodeStreams`, in one object. Call `forget` when the streams got other seeds."""
 
     def __init__(self, streams: EpisodeStreams) -> None:
         self._streams = streams
         self._philox = np.random.Philox(0)
         self._generator = np.random.Generator(self._philox)
-        self._key = np.zeros(2, dtype=np.uint64)
+        self._place: dict[str, Any] = {"counter": (0, 0, 0, 0), "key": (0, 0)}
         self._beginning: Any = {
             "bit_generator": "Philox",
-            "state": {"counter": np.zeros(4, dtype=np.uint64), "key": self._key},
-            "buffer": np.zeros(4, dtype=np.uint64),
+            "state": self._place,
+            "buffer": (0, 0, 0, 0),
             "buffer_pos": 4,
             "has_uint32": 0,
             "uinteger": 0,
         }
-        self.forget()
+        self._entropy = streams.entropy.copy()
+        self._first = np.full(len(streams.episode), UNKNOWN)
+        self._keys = np.zeros((len(streams.episode), BLOCK, 2), dtype=np.uint64)  # of the episodes from `_first` on
 
     def forget(self) -> None:
-        self._blocks: dict[int, tuple[int, np.ndarray]] = {}  # instance -> first episode and keys [BLOCK, 2]
-        self._prepared: dict[int, tuple[int, np.ndarray]] = {}  # instance -> episode and its key [1, 2]
+        """Drop the keys of those instances whose seed is another one than before."""
+        self._first[(self._streams.entropy != self._entropy).any(axis=1)] = UNKNOWN
+        np.copyto(self._entropy, self._streams.entropy)
 
-    def prepare(self, instances: Sequence[int]) -> None:
-        """Say which instances will be asked for next."""
-        episodes = self._streams.episode
-        young = [instance for instance in instances if episodes[instance] < PATIENCE]
-        if len(young) < MANY:
-            return
-        keys = philox_keys(self._streams.entropy[young], episodes[young], PURPOSES[self._streams.purpose])
-        self._prepared = dict(zip(young, zip(episodes[young].tolist(), keys[:, None], strict=True), strict=True))
+    def each(self, instances: np.ndarray) -> Iterator[np.random.Generator]:
+        """For every one of `instances` the stream of its present episode, from the beginning, until the next one."""
+        used = self._streams.episode - self._first
+        asked = used[instances]
+        if np.count_nonzero((asked < 0) | (asked >= BLOCK)):
+            self._hash(np.flatnonzero((used < 0) | (used >= BLOCK // 2)))  # and of all that soon will be asked for
+            asked = self._streams.episode[instances] - self._first[instances]
+        place, beginning, philox = self._place, self._beginning, self._philox
+        for key in self._keys[instances, asked].tolist():
+            place["key"] = key
+            philox.state = beginning
+            yield self._generator
 
-    def at(self, instance: int) -> np.random.Generator:
-        """The stream of the present episode of `instance`, from its beginning; until the next call."""
-        episode = int(self._streams.episode[instance])
-        first, keys = (self._prepared if episode < PATIENCE else self._blocks).get(instance, NOTHING)
-        if not 0 <= episode - first < len(keys):
-            if episode < PATIENCE:
-                return self._streams.generator(instance)
-            first, keys = self._blocks[instance] = episode, self._block(instance, episode)
-        self._key[:] = keys[episode - first]
-        self._philox.state = self._beginning
-        return self._generator
-
-    def _block(self, instance: int, episode: int) -> np.ndarray:
-        entropy = np.tile(self._streams.entropy[instance], (BLOCK, 1))
-        return philox_keys(entropy, np.arange(episode, episode + BLOCK), PURPOSES[self._streams.purpose])
+    def _hash(self, instances: np.ndarray) -> None:
+        """Have the keys of `instances` from their present episodes on."""
+        first = self._streams.episode[instances]
+        episodes = first[:, None] + np.arange(BLOCK)
+        entropy = np.repeat(self._entropy[instances], BLOCK, axis=0)
+        keys = philox_keys(entropy, episodes.reshape(-1), PURPOSES[self._streams.purpose])
+        self._keys[instances] = keys.reshape(-1, BLOCK, 2)
+        self._first[instances] = first
 
 
 def philox_keys(entropy: np.ndarray, episodes: np.ndarray, spawn_key: Sequence[int] = ()) -> np.ndarray:

@@ -300,8 +300,7 @@ class MujocoBatchEnv(VecEnv):
         task = self.task
         self._state[rows] = self._default_state
         targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
-        self._generators.prepare(rows.tolist())
-        task.draw_rows(rows, self._generators.at, targets)
+        task.draw_rows(rows, self._generators.each(rows), targets)
         for name, values in (given or {}).items():
             targets[name][rows] = values[rows]
         self._elapsed[rows] = 0

@@ -107,12 +107,13 @@ class ToyEnv(VecEnv):
 
     def _allocate(self) -> None:
         self._read = ActionReader(self.spec, self.num_envs)
-        self._generator = EpisodeGenerator(self._streams)
+        self._generators = EpisodeGenerator(self._streams)
         self._buffers = [StepBuffers(self.spec, self.num_envs, self._dtype) for _ in range(2)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the buffers: their arrays and tensors have memory in common, which a copy would not have."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_read", "_generator", "_buffers")}
+        left_out = ("_read", "_generators", "_buffers")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -121,9 +122,9 @@ class ToyEnv(VecEnv):
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
         self._streams.restart(seed)
         if seed is not None:
-            self._generator.forget()
+            self._generators.forget()
         self._set_ages(0)
-        first = [self.toy.draw(self._generator.at(row)) for row in range(self.num_envs)]
+        first = [self.toy.draw(generator) for generator in self._generators.each(np.arange(self.num_envs))]
         return self._start_from(_by_column(first))
 
     def step(self, action: Tensor) -> Step:
@@ -160,7 +161,7 @@ class ToyEnv(VecEnv):
         self._set_ages(state["elapsed"].cpu().numpy())
         for name, array in self._streams.arrays().items():
             array[...] = state[name].cpu().numpy()
-        self._generator.forget()
+        self._generators.forget()
         return self._start_from(first)
 
     def scenario(self) -> dict[str, Tensor]:
@@ -213,10 +214,10 @@ class ToyEnv(VecEnv):
     def _restarted(self, reached: np.ndarray, ended: np.ndarray, out: StepBuffers) -> np.ndarray:
         """`reached` with the first states of new episodes in the rows `ended`, whose observations go to `out`."""
         state = reached.copy(order="K")  # a toy may have handed out an array of its own
-        for row in ended.tolist():
-            self._streams.episode[row] += 1
-            self._born[row] = self._clock
-            state[row] = self.toy.draw(self._generator.at(row))
+        self._streams.episode[ended] += 1
+        self._born[ended] = self._clock
+        for row, generator in zip(ended.tolist(), self._generators.each(ended), strict=True):
+            state[row] = self.toy.draw(generator)
         for name, value in self.toy.observe(state[ended]).items():
             out.obs[name][ended] = value
         return state

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -80,6 +80,7 @@ class BiskTask(BatchTask):
     """Name in the id, after the robot's."""
     config_class: ClassVar[type[BiskConfig]] = BiskConfig
     metrics: tuple[str, ...] = ("score", "fell")
+    senses_last = True
     fault_reward = FALL_REWARD
     relative_height: ClassVar[bool] = False
     """True if the course has heights of its own, so that the robot's is measured from the ground below it."""
@@ -177,6 +178,7 @@ class BiskTask(BatchTask):
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
         self.shaped_reward = np.zeros(batch.nsim)
+        self._numbers = np.arange(batch.nsim, dtype=np.int32)
         self.memory["start_qpos"] = np.zeros_like(self.qpos)
         self.memory["start_qvel"] = np.zeros_like(self.qvel)
 
@@ -195,9 +197,9 @@ class BiskTask(BatchTask):
         return {name: array[0] for name, array in starts.items()}
 
     def draw_rows(
-        self, rows: np.ndarray, generator_at: Callable[[int], np.random.Generator], targets: Mapping[str, np.ndarray]
+        self, rows: np.ndarray, generators: Iterator[np.random.Generator], targets: Mapping[str, np.ndarray]
     ) -> None:
-        starts = self._sample(self._random_numbers(map(generator_at, rows.tolist()), len(rows)))
+        starts = self._sample(self._random_numbers(generators, len(rows)))
         for name, target in targets.items():
             target[rows] = starts[name]
 
@@ -206,11 +208,10 @@ class BiskTask(BatchTask):
         uniform, normal = self.object_draws()
         sizes = (self.robot.nq, self.robot.nv, uniform, normal, self.course_draws())
         blocks = [np.empty((count, size)) for size in sizes]
-        used = [number for number, size in enumerate(sizes) if size]
+        used = [(number in NORMAL_BLOCKS, list(block)) for number, block in enumerate(blocks) if block.size]
         for row, generator in enumerate(generators):
-            for number in used:
-                fill = generator.standard_normal if number in NORMAL_BLOCKS else generator.random
-                fill(out=blocks[number][row])
+            for is_normal, targets in used:
+                (generator.standard_normal if is_normal else generator.random)(out=targets[row])
         return blocks
 
     def _sample(self, blocks: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -220,7 +221,8 @@ class BiskTask(BatchTask):
         if robot.quaternion_index is not None:
             quaternion = own[:, robot.quaternion_index : robot.quaternion_index + 4]
             quaternion /= np.linalg.norm(quaternion, axis=1, keepdims=True)
-        qpos, qvel = np.tile(self.model.qpos0, (count, 1)), np.zeros((count, self.model.nv))
+        qpos, qvel = np.empty((count, self.model.nq)), np.zeros((count, self.model.nv))
+        qpos[:] = self.model.qpos0
         qpos[:, self.view.qpos], qvel[:, self.view.qvel] = own, NOISE * blocks[1]
         self.sample_objects(blocks[2], blocks[3], qpos, qvel)
         return {"qpos": qpos, "qvel": qvel, "settle": np.ones(count), **self.sample_course(blocks[4])}
@@ -229,18 +231,21 @@ class BiskTask(BatchTask):
         self.memory["start_qpos"][rows] = self.qpos[rows]
         self.memory["start_qvel"][rows] = self.qvel[rows]
         self.place(rows)
-        numbers = np.arange(self.batch.nsim, dtype=np.int32)[rows]
+        numbers = self._numbers[rows]
         settles = self.layout["settle"][rows] != 0.0
-        for chosen, move in ((settles, self.settle), (~settles, self.skip_settling)):
-            # an instance that MuJoCo refuses to step will be refused in its next step too, and ends there as a fault
+        settled = numbers[settles]
+        # an instance that MuJoCo refuses to step will be refused in its next step too, and ends there as a fault
+        with contextlib.suppress(SimulationError):
+            if len(settled):
+                self.settle(settled)
+        if len(settled) < len(numbers):
             with contextlib.suppress(SimulationError):
-                if chosen.any():
-                    move(numbers[chosen])
+                self.skip_settling(numbers[~settles])
         self.begin(rows)
 
     def settle(self, numbers: np.ndarray) -> None:
         """One control step of the instances `numbers` (int32) without control."""
-        self.batch.step(numbers, nstep=self.frame_skip, stage=self.stage)
+        self.move(numbers, self.frame_skip)
 
     def skip_settling(self, numbers: np.ndarray) -> None:
         """Compute forces and positions of the instances `numbers` (int32) where they are."""

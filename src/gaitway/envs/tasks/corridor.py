@@ -40,33 +40,38 @@ class Progress:
         self._flat = self.padded.reshape(-1)
         self._first = np.arange(num_envs) * (count + 2)
 
-    def find(self, rows: Rows, x: np.ndarray) -> np.ndarray:
-        """How many items lie strictly below x [n], [n]."""
-        return np.count_nonzero(self.positions[rows] < x[:, None], axis=1)
-
     def begin(self, rows: Rows, x: np.ndarray) -> None:
-        self.next[rows] = self.best[rows] = self.find(rows, x)
+        """Robots stand at x [n], and what they did before does not count."""
+        self._move(rows, x)
+        self.best[rows] = self.next[rows]
 
     def update(self, x: np.ndarray) -> np.ndarray:
         """Move on to x [B]; returns where the best became better [B]."""
-        while True:
-            at = self._first + self.next
-            ahead = self._flat[at + 1] < x
-            behind = self._flat[at] >= x
-            if not (np.count_nonzero(ahead) or np.count_nonzero(behind)):
-                break
-            self.next += ahead
-            self.next -= behind
+        self._move(ALL, x)
         improved = self.next > self.best
         np.maximum(self.best, self.next, out=self.best)
         return improved
 
     def entries(self, rows: Rows, padded: np.ndarray, offset: int = 0) -> np.ndarray:
-        """Of `padded` [B, count + 2] the entries of the next item (or `offset` items further, at most the end) [n]."""
-        column = self.next[rows] + (1 + offset)
-        if offset:
-            np.minimum(column, self.count + 1, out=column)
-        return padded.reshape(-1)[self._first[rows] + column]
+        """Of `padded` [B, count + 2] the entries of the next item (or `offset` items further) [n]."""
+        return self.entries_of(rows, padded, self.next[rows] + offset)
+
+    def entries_of(self, rows: Rows, padded: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Of `padded` [B, count + 2] those of `items` [n] or [n, k]; -1 and all above the last are padding."""
+        first = self._first[rows].reshape(-1, *[1] * (items.ndim - 1))
+        return padded.reshape(-1)[first + np.minimum(items, self.count) + 1]
+
+    def _move(self, rows: Rows, x: np.ndarray) -> None:
+        """Count the items strictly below x [n], beginning at the last count."""
+        first, count = self._first[rows], self.next[rows]
+        while True:
+            at = first + count
+            ahead = self._flat[at + 1] < x
+            behind = self._flat[at] >= x
+            if not (np.count_nonzero(ahead) or np.count_nonzero(behind)):
+                break
+            count = count + ahead - behind
+        self.next[rows] = count
 
     def is_over(self, rows: Rows) -> np.ndarray:
         """Where there is no next item [n]."""
@@ -78,19 +83,18 @@ class Progress:
 
 
 class CorridorTask(BiskTask):
-    """Pass items along +x. Subclasses say where they are (`item_positions`). The shaped form pays the way made in x."""
+    """Pass items along +x. Subclasses say where they are (`derive`). The shaped form pays the way made in x."""
 
     metrics = ("score", "fell", SHAPED)
     num_items: int
     config: CorridorConfig
 
-    def item_positions(self, rows: Rows) -> np.ndarray:
-        """Sorted places of the items [n, num_items] from `layout`."""
-        raise TypeError(f"{type(self).__name__} does not implement item_positions")
-
     def derive(self, rows: Rows) -> None:
-        """Compute what follows from the layout of `rows`; runs when episodes begin and when a state is restored."""
-        self.progress.positions[rows] = self.item_positions(rows)
+        """Compute from the layout of `rows` where items are (`progress.positions`), and whatever else follows from it.
+
+        Runs when episodes begin and when a state is restored.
+        """
+        raise TypeError(f"{type(self).__name__} does not implement derive")
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
@@ -105,6 +109,7 @@ class CorridorTask(BiskTask):
 
     def place(self, rows: Rows) -> None:
         self.derive(rows)
+        self.progress.next[rows] = 0
         self.progress.begin(rows, self.x(rows))
 
     def begin(self, rows: Rows) -> None:

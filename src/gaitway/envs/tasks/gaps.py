@@ -154,12 +154,9 @@ class GapsTask(CorridorTask):
         self._burnt = np.zeros(batch.nsim, dtype=bool)
         self.memory["first"] = np.zeros(batch.nsim, dtype=np.int64)  # the first gap and platform that are there
 
-    def item_positions(self, rows: Rows) -> np.ndarray:
-        return self._edges(rows)[:, 1::2]
-
     def derive(self, rows: Rows) -> None:
-        super().derive(rows)
-        self._gaps[rows, 1:-1] = self._edges(rows)[:, 0:-1:2]
+        edges = self._edges(rows)
+        self._gaps[rows, 1:-1], self.progress.positions[rows] = edges[:, 0:-1:2], edges[:, 1::2]
 
     def place(self, rows: Rows) -> None:
         super().place(rows)
@@ -218,9 +215,9 @@ class GapsTask(CorridorTask):
         items = first + (np.arange(SLOTS) - first) % SLOTS
         exists = items < COUNT
         items = np.where(exists, items, 0)
-        begin = np.take_along_axis(self.progress.positions[rows], items, 1)
+        begin = self.progress.positions[rows[:, None], items]
         for name, geoms, top in (("platform", self._platforms, 0.0), ("gap", self._lavas, LAVA_HEIGHT)):
-            half = np.take_along_axis(self.layout[name][rows], items, 1) / 2
+            half = self.layout[name][rows[:, None], items] / 2
             target = rows[:, None], geoms
             self._geom_pos[(*target, 0)] = begin + half if name == "platform" else begin - half
             self._geom_pos[(*target, 2)] = np.where(exists, top - HALF_THICKNESS, world.PARKED[2])

@@ -106,6 +106,7 @@ class ContactTask(BatchTask):
         self.frame_skip = config.frame_skip
         self.max_episode_steps = config.max_episode_steps
         self.persistent = config.exact_contact_forces
+        self.senses_last = not config.exact_contact_forces
         spec = asset_spec(asset)
         if not config.exact_contact_forces:
             add_force_computation(spec)

@@ -23,7 +23,7 @@ from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import Rows
 from gaitway.envs.robots import world
-from gaitway.envs.tasks.bisk import between, check_range
+from gaitway.envs.tasks.bisk import ALL, between, check_range
 from gaitway.envs.tasks.corridor import CorridorConfig, CorridorTask
 from gaitway.envs.vec_env import Component
 
@@ -91,8 +91,8 @@ class ObstacleTask(CorridorTask):
         """Heights [n, COUNT] from numbers in [0, 1), 0 being the height that fixed ones have."""
         raise TypeError(f"{type(self).__name__} does not implement heights")
 
-    def shown_heights(self, height: np.ndarray) -> np.ndarray:
-        """What is observed of heights [n, COUNT]."""
+    def shown_heights(self, height: np.ndarray, item: np.ndarray) -> np.ndarray:
+        """What is observed of the heights [n] of the obstacles numbered `item` [n], 0 to COUNT."""
         raise TypeError(f"{type(self).__name__} does not implement shown_heights")
 
     def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
@@ -115,24 +115,19 @@ class ObstacleTask(CorridorTask):
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
         self._mocap_pos = batch.bind("mocap_pos")
-        self._centre = np.zeros((batch.nsim, COUNT))  # heights of the obstacles' centres
-        self._shown = np.full((batch.nsim, COUNT + 2), self.missing[1])
-        self._placed = np.zeros(batch.nsim, dtype=np.int64)  # next obstacle when the slots were filled
+        self._heights = np.ones((batch.nsim, COUNT + 2))  # padded as the positions are
+        self.layout["position"], self.layout["height"] = self.progress.positions, self._heights[:, 1:-1]
+        self._placed = np.zeros(batch.nsim, dtype=np.int64)  # next obstacle when the slots were filled, and of it:
+        self._next_x = np.zeros(batch.nsim)  # inf where there is none
+        self._next_shown = np.zeros(batch.nsim)
         self._slots = np.arange(SLOTS)
 
     @functools.cached_property
     def _is_hurdle(self) -> np.ndarray:
         return np.tile(np.array(self.kinds) == "hurdle", COUNT // SLOTS)
 
-    def item_positions(self, rows: Rows) -> np.ndarray:
-        return self.layout["position"][rows]
-
     def derive(self, rows: Rows) -> None:
-        super().derive(rows)
-        height = self.layout["height"][rows]
-        hurdle_centre = 1.5 * height + 0.01 - HURDLE_HALF_HEIGHT
-        self._centre[rows] = np.where(self._is_hurdle, hurdle_centre, height + BAR_RADIUS)
-        self._shown[rows, 1:-1] = self.shown_heights(height)
+        """Nothing: the layout is where the items are."""
 
     def place(self, rows: Rows) -> None:
         super().place(rows)
@@ -144,7 +139,7 @@ class ObstacleTask(CorridorTask):
 
     def restore(self) -> None:
         super().restore()
-        np.copyto(self._placed, self.progress.next)
+        self._look_ahead(ALL)
 
     def judge(self, fell: np.ndarray, score: np.ndarray, reward: np.ndarray, terminated: np.ndarray) -> None:
         super().judge(fell, score, reward, terminated)
@@ -161,22 +156,30 @@ class ObstacleTask(CorridorTask):
         if np.count_nonzero(moved):
             self._fill_slots(np.flatnonzero(moved))
 
+    def _look_ahead(self, rows: Rows) -> None:
+        """Note what is observed of the next obstacle."""
+        progress, following = self.progress, self.progress.next[rows]
+        self._placed[rows] = following
+        self._next_x[rows] = progress.entries(rows, progress.padded)
+        shown = self.shown_heights(progress.entries(rows, self._heights), following)
+        self._next_shown[rows] = np.where(following < COUNT, shown, self.missing[1])
+
     def _fill_slots(self, rows: Rows) -> None:
-        self._placed[rows] = self.progress.next[rows]
+        self._look_ahead(rows)
         items = self.slot_items(self._placed[rows])
-        exists = (items >= 0) & (items < COUNT)
-        chosen = np.where(exists, items, 0)
-        places = self._mocap_pos[rows]
-        places[..., 0] = np.where(exists, np.take_along_axis(self.layout["position"][rows], chosen, 1), 0.0)
-        places[..., 2] = np.where(exists, np.take_along_axis(self._centre[rows], chosen, 1), world.PARKED[2])
-        self._mocap_pos[rows] = places
+        x = self.progress.entries_of(rows, self.progress.padded, items)
+        height = self.progress.entries_of(rows, self._heights, items)
+        exists = np.isfinite(x)
+        hurdle_centre = 1.5 * height + 0.01 - HURDLE_HALF_HEIGHT
+        centre = np.where(self._is_hurdle[:SLOTS], hurdle_centre, height + BAR_RADIUS)
+        self._mocap_pos[rows, :, 0] = np.where(exists, x, 0.0)
+        self._mocap_pos[rows, :, 2] = np.where(exists, centre, world.PARKED[2])
 
     def observe_task(self, rows: Rows, out: np.ndarray) -> None:
-        progress, column = self.progress, self.task_size - 3
-        distance = progress.entries(rows, progress.padded) - self.x(rows)
-        out[:, column] = np.where(progress.is_over(rows), self.missing[0], distance)
-        out[:, column + 1] = progress.entries(rows, self._shown)
-        out[:, column + 2] = progress.fresh(rows)
+        column, distance = self.task_size - 3, self._next_x[rows] - self.x(rows)
+        out[:, column] = np.where(np.isinf(distance), self.missing[0], distance)
+        out[:, column + 1] = self._next_shown[rows]
+        out[:, column + 2] = self.progress.fresh(rows)
 
 
 class HurdlesTask(ObstacleTask):
@@ -204,7 +207,7 @@ class HurdlesTask(ObstacleTask):
     def heights(self, share: np.ndarray) -> np.ndarray:
         return hurdle_heights(share, self.config.max_height)
 
-    def shown_heights(self, height: np.ndarray) -> np.ndarray:
+    def shown_heights(self, height: np.ndarray, item: np.ndarray) -> np.ndarray:
         return 2.0 * height
 
 

@@ -154,7 +154,7 @@ class LimboTask(BarTask):
     def heights(self, share: np.ndarray) -> np.ndarray:
         return bar_heights(share, self._lowest)
 
-    def shown_heights(self, height: np.ndarray) -> np.ndarray:
+    def shown_heights(self, height: np.ndarray, item: np.ndarray) -> np.ndarray:
         return height + 2.0 * BAR_RADIUS
 
 
@@ -190,8 +190,8 @@ class HurdlesLimboTask(BarTask):
         heights[:, 0::2] = hurdle_heights(share[:, COUNT // 2 :], self.config.max_hurdle_height)
         return heights
 
-    def shown_heights(self, height: np.ndarray) -> np.ndarray:
-        return np.where(self._is_hurdle, height + 0.02, height + 2.0 * BAR_RADIUS)
+    def shown_heights(self, height: np.ndarray, item: np.ndarray) -> np.ndarray:
+        return np.where(self._is_hurdle[item % COUNT], height + 0.02, height + 2.0 * BAR_RADIUS)
 
     def observe_task(self, rows: Rows, out: np.ndarray) -> None:
         super().observe_task(rows, out)

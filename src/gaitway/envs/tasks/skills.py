@@ -79,6 +79,7 @@ class SkillTask(BatchTask):
         *("reached_goal", "distance", "potential", "last_step_of_task", "soft_reset", "random_reset"),
         *("fell", "time", "task_key"),
     )
+    senses_last = True
     stage = STAGE_POSITION  # features read positions of bodies, which lag one substep behind otherwise
     max_episode_steps = 0
     layout_shapes: Mapping[str, tuple[int, ...]] = {"settle": (), "goal_seed": ()}
@@ -259,7 +260,7 @@ class SkillTask(BatchTask):
         # an instance that MuJoCo refuses to step will be refused in its next step too, and ends there as a fault
         with contextlib.suppress(SimulationError):
             if settles.any():
-                self.batch.step(rows[settles], nstep=steps, stage=self.stage)
+                self.move(rows[settles], steps)
         with contextlib.suppress(SimulationError):
             if not settles.all():
                 self.batch.forward(rows[~settles], stage=STAGE_ACCELERATION)  # forces and positions as they are

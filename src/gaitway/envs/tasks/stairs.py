@@ -116,15 +116,11 @@ class StairsTask(CorridorTask):
         self._rises = np.zeros((batch.nsim, self._goes_up.sum()))  # x of the edges behind which the ground is higher
         self._drops = np.zeros((batch.nsim, self.num_items - self._goes_up.sum()))  # and lower
 
-    def item_positions(self, rows: Rows) -> np.ndarray:
-        length = self.layout["step_length"][rows]
-        return self._left_edges(length) + length / 2
-
     def derive(self, rows: Rows) -> None:
         """Stand the boxes where they belong; `set_const` brings what MuJoCo derives from that up to date."""
-        super().derive(rows)
         length = self.layout["step_length"][rows]
         left = self._left_edges(length)
+        self.progress.positions[rows] = left + length / 2
         self._rises[rows] = left[:, self._goes_up]
         self._drops[rows] = (left + length)[:, ~self._goes_up]
         numbers = np.arange(self.batch.nsim, dtype=np.int32)[rows]
