@@ -59,6 +59,18 @@ def test_order_of_draws() -> None:
 
 
 @pytest.mark.parametrize("robot", ROBOTS.values(), ids=ROBOTS)
+def test_many_first_states_are_those_of_one_after_the_other(robot) -> None:
+    generator = np.random.default_rng(5)
+    numbers = [(generator.random(robot.nq), generator.standard_normal(robot.nv)) for _ in range(20)]
+    qpos, qvel = robot.first_states(*(np.array(block) for block in zip(*numbers, strict=True)), noise=0.3)
+    generator = np.random.default_rng(5)
+    for row in range(20):
+        expected_qpos, expected_qvel = robot.draw_state(generator, noise=0.3)
+        np.testing.assert_allclose(qpos[row], expected_qpos, rtol=0, atol=1e-15)
+        np.testing.assert_array_equal(qvel[row], expected_qvel)
+
+
+@pytest.mark.parametrize("robot", ROBOTS.values(), ids=ROBOTS)
 def test_upright_is_what_the_simulator_says(robot) -> None:
     model = robot.spec().compile()
     data = mujoco.MjData(model)

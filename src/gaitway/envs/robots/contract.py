@@ -115,6 +115,16 @@ class Robot:
             quaternion /= np.linalg.norm(quaternion)
         return qpos, qvel
 
+    def first_states(
+        self, uniform: np.ndarray, normal: np.ndarray, noise: float = 0.1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`draw_state` for n robots, to rounding: their numbers in [0, 1) [n, nq] and normal ones [n, nv] are given."""
+        qpos = self.initial_qpos() + (-noise + 2 * noise * uniform)
+        if self.quaternion_index is not None:
+            quaternion = qpos[:, self.quaternion_index : self.quaternion_index + 4]
+            quaternion /= np.linalg.norm(quaternion, axis=1, keepdims=True)
+        return qpos, noise * normal
+
     def upright(self, qpos: np.ndarray) -> np.ndarray:
         """qpos [B, nq] -> vertical component of the torso's z axis [B]: 1 upright, 0 lying, -1 upside down.
 

@@ -43,8 +43,6 @@ OBSERVATION = "observation"
 """Key of the robot's features in the benchmark's dictionaries."""
 GOAL_SPACE = "goal_space"
 
-NOISE = 0.1
-"""Half-width of the uniform noise on the robot's first positions, deviation of the normal noise on its velocities."""
 NORMAL_BLOCKS = (1, 3)
 """Which of the blocks of random numbers are normal: those for velocities."""
 
@@ -215,15 +213,11 @@ class BiskTask(BatchTask):
         return blocks
 
     def _sample(self, blocks: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """The starts of n episodes; the robot's as `Robot.draw_state` makes them."""
-        robot, count = self.robot, len(blocks[0])
-        own = robot.initial_qpos() + between(-NOISE, NOISE, blocks[0])
-        if robot.quaternion_index is not None:
-            quaternion = own[:, robot.quaternion_index : robot.quaternion_index + 4]
-            quaternion /= np.linalg.norm(quaternion, axis=1, keepdims=True)
+        """The starts of n episodes."""
+        count = len(blocks[0])
         qpos, qvel = np.empty((count, self.model.nq)), np.zeros((count, self.model.nv))
         qpos[:] = self.model.qpos0
-        qpos[:, self.view.qpos], qvel[:, self.view.qvel] = own, NOISE * blocks[1]
+        qpos[:, self.view.qpos], qvel[:, self.view.qvel] = self.robot.first_states(blocks[0], blocks[1])
         self.sample_objects(blocks[2], blocks[3], qpos, qvel)
         return {"qpos": qpos, "qvel": qvel, "settle": np.ones(count), **self.sample_course(blocks[4])}
 
