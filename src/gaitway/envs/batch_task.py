@@ -156,7 +156,8 @@ class BatchTask:
                 self.batch.step(numbers, nstep=substeps - 1)
             except SimulationError as error:  # the others ran to completion, and have one substep to go
                 failed = error
-            self._flags[...] = self.model.opt.disableflags
+            finally:
+                self._flags[...] = self.model.opt.disableflags
             substeps = 1
         self.batch.step(numbers, nstep=substeps, stage=self.stage)
         if failed is not None:
