@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import mujoco
@@ -109,17 +109,13 @@ class BatchTask:
         """The start of one episode: `qpos` [nq], `qvel` [nv] and everything in `layout_shapes`."""
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
-    def draw_rows(
-        self, rows: np.ndarray, generators: Iterator[np.random.Generator], targets: Mapping[str, np.ndarray]
-    ) -> None:
-        """Draw the starts of `rows` into `targets` (name -> [B, ...]), each from a generator that lasts until the next.
+    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Mapping[str, np.ndarray]:
+        """The starts of `count` episodes [count, ...], each from a generator that lasts until the next one.
 
         Tasks with much to draw override it, to compute on all rows at once; the numbers must be those of `draw`.
         """
-        for row, generator in zip(rows.tolist(), generators, strict=True):
-            drawn = self.draw(generator)
-            for name, target in targets.items():
-                target[row] = drawn[name]
+        drawn = [self.draw(generator) for generator in generators]
+        return {name: np.array([start[name] for start in drawn]) for name in drawn[0]}
 
     def start(self, rows: Rows) -> None:
         """New episodes begin in `rows`: their state and layout are written, controls and time are zero."""

@@ -299,10 +299,9 @@ class MujocoBatchEnv(VecEnv):
         """Begin the present episode of `rows` as drawn, except for the fields in `given`; observe it into `obs`."""
         task = self.task
         self._state[rows] = self._default_state
-        targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
-        task.draw_rows(rows, self._generators.each(rows), targets)
-        for name, values in (given or {}).items():
-            targets[name][rows] = values[rows]
+        drawn = task.draw_many(self._generators.each(rows), len(rows))
+        for name, target in {"qpos": task.qpos, "qvel": task.qvel, **task.layout}.items():
+            target[rows] = given[name][rows] if given and name in given else drawn[name]
         self._elapsed[rows] = 0
         task.start(rows)
         first = {name: array[: len(rows)] for name, array in self._start_rows.items()}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -191,17 +191,12 @@ class BiskTask(BatchTask):
             raise ValueError(f"scenario field 'settle' of {self.id} is {settle.tolist()}; use true or false")
 
     def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        starts = self._sample(self._random_numbers([generator]))
-        return {name: array[0] for name, array in starts.items()}
+        return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
 
-    def draw_rows(
-        self, rows: np.ndarray, generators: Iterator[np.random.Generator], targets: Mapping[str, np.ndarray]
-    ) -> None:
-        starts = self._sample(self._random_numbers(generators, len(rows)))
-        for name, target in targets.items():
-            target[rows] = starts[name]
+    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> dict[str, np.ndarray]:
+        return self._sample(self._random_numbers(generators, count))
 
-    def _random_numbers(self, generators: Iterable[np.random.Generator], count: int = 1) -> list[np.ndarray]:
+    def _random_numbers(self, generators: Iterable[np.random.Generator], count: int) -> list[np.ndarray]:
         """Numbers for the robot's positions and velocities, other objects' and the course, in this order [n, ...]."""
         uniform, normal = self.object_draws()
         sizes = (self.robot.nq, self.robot.nv, uniform, normal, self.course_draws())

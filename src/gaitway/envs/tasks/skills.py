@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import mujoco
@@ -155,13 +155,17 @@ class SkillTask(BatchTask):
         memory["time"][rows] = 0
 
     def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        return {name: array[0] for name, array in self._starts([generator], 1).items()}
+        return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
 
-    def draw_rows(
-        self, rows: np.ndarray, generators: Iterator[np.random.Generator], targets: Mapping[str, np.ndarray]
-    ) -> None:
-        for name, array in self._starts(generators, len(rows)).items():
-            targets[name][rows] = array
+    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> dict[str, np.ndarray]:
+        uniform, normal = np.empty((count, self.robot.nq)), np.empty((count, self.robot.nv))
+        seeds = np.empty(count)
+        for row, generator in enumerate(generators):
+            generator.random(out=uniform[row])
+            generator.standard_normal(out=normal[row])
+            seeds[row] = generator.integers(SEED_LIMIT)
+        qpos, qvel = self.robot.first_states(uniform, normal)
+        return {"qpos": qpos, "qvel": qvel, "settle": np.ones(count), "goal_seed": seeds}
 
     def scenario(self) -> dict[str, np.ndarray]:
         """How the present episodes began: qpos and qvel before the settling step, and the seed of their goals."""
@@ -256,17 +260,6 @@ class SkillTask(BatchTask):
 
     def render_model(self) -> mujoco.MjModel:
         return world.flat_model(self.robot, decorated=True, forces=True)
-
-    def _starts(self, generators: Iterable[np.random.Generator], count: int) -> dict[str, np.ndarray]:
-        """The starts of as many episodes as there are generators [count, ...]."""
-        uniform, normal = np.empty((count, self.robot.nq)), np.empty((count, self.robot.nv))
-        seeds = np.empty(count)
-        for row, generator in enumerate(generators):
-            generator.random(out=uniform[row])
-            generator.standard_normal(out=normal[row])
-            seeds[row] = generator.integers(SEED_LIMIT)
-        qpos, qvel = self.robot.first_states(uniform, normal)
-        return {"qpos": qpos, "qvel": qvel, "settle": np.ones(count), "goal_seed": seeds}
 
     def _settle(self, rows: np.ndarray) -> None:
         """Let the robots fall into place for one control step, or `idle_steps`, as the benchmark does."""
