@@ -25,7 +25,7 @@ from gaitway import (
     VecEnv,
     Workspace,
 )
-from gaitway.envs.tasks.toys import TOYS
+from gaitway.envs.toys.toys import TOYS
 
 HIDDEN = (64, 64)
 Rule = Callable[[Tensor], Tensor]

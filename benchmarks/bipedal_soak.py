@@ -23,7 +23,9 @@ import torch
 from _rounds import machine, revision, versions
 
 from gaitway import make_env
-from gaitway.envs.tasks import BENCHMARK_ROBOTS, BENCHMARK_TASKS, NATIVE_TASKS
+from gaitway.envs.robots.registry import ROBOTS
+from gaitway.envs.tasks import NATIVE_TASKS
+from gaitway.envs.tasks.bisk import BENCHMARK_TASKS
 
 INSTANCES = 256
 
@@ -58,7 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=None)
     parser.add_argument("--steps", type=int, default=1_000_000, help="of every task with each of the --robots")
-    parser.add_argument("--robots", nargs="+", default=["walker", "humanoid"], choices=list(BENCHMARK_ROBOTS))
+    parser.add_argument("--robots", nargs="+", default=["walker", "humanoid"], choices=list(ROBOTS))
     parser.add_argument("--tasks", nargs="+", default=list(BENCHMARK_TASKS), choices=list(BENCHMARK_TASKS))
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -66,7 +68,7 @@ def main() -> int:
     about = {"benchmark": "bipedal_soak", "machine": machine(), "versions": versions("mujoco"), "instances": INSTANCES}
     kept = json.loads(Path(options.out).read_text()) if options.out and Path(options.out).exists() else {}
     rows = dict(kept.get("tasks", {}))
-    for task, robot in itertools.product(options.tasks, BENCHMARK_ROBOTS):
+    for task, robot in itertools.product(options.tasks, ROBOTS):
         id = f"{robot}/{task}"
         if id not in NATIVE_TASKS:
             continue

@@ -180,7 +180,7 @@ def check_collection(task: Task) -> None:
     import _bbrl_side as bbrl
     import _blackboard_side as ours
 
-    from gaitway.envs.gymnasium_env import GymnasiumEnv
+    from gaitway.envs.gym.env import GymnasiumEnv
 
     numbers = itertools.count()
     theirs = bbrl.by_instance(

@@ -22,13 +22,14 @@ from torch import Tensor
 from gaitway import make_env
 from gaitway.agents.actor_critic import InferencePolicy
 from gaitway.cli.inspect_run import load_policy, open_run
-from gaitway.envs.render import FOLLOW
-from gaitway.envs.robots.contract import ROOT_NQ, RobotView
-from gaitway.envs.robots.robot import get_robot
+from gaitway.envs.pictures.render import FOLLOW
+from gaitway.envs.pictures.scene import Camera, native_task
+from gaitway.envs.robots.registry import ROBOTS, get_robot
+from gaitway.envs.robots.robot import ROOT_NQ, RobotView
 from gaitway.envs.robots.world import WIDE
-from gaitway.envs.scene import Camera, native_task
-from gaitway.envs.tasks import BENCHMARK_ROBOTS, BENCHMARK_TASKS, NATIVE_TASKS
-from gaitway.envs.tasks.butterflies import HAND, HANDLE_LENGTH, ButterfliesTask
+from gaitway.envs.tasks import NATIVE_TASKS
+from gaitway.envs.tasks.bisk import BENCHMARK_TASKS
+from gaitway.envs.tasks.bisk.butterflies import HAND, HANDLE_LENGTH, ButterfliesTask
 from gaitway.envs.vec_env import EnvSpec, Observation, VecEnv
 from gaitway.envs.wrappers import make_wrapper
 from gaitway.runners.film import Act, record_episode
@@ -155,7 +156,7 @@ STAGES = {
 def names() -> list[str]:
     """Ids of all environments that have a still: the benchmark as published, and what else its robots do."""
     tasks = (*BENCHMARK_TASKS, *OTHER_TASKS)
-    return [f"{robot}/{task}" for task in tasks for robot in BENCHMARK_ROBOTS if f"{robot}/{task}" in NATIVE_TASKS]
+    return [f"{robot}/{task}" for task in tasks for robot in ROBOTS if f"{robot}/{task}" in NATIVE_TASKS]
 
 
 def still(env_id: str) -> np.ndarray:

@@ -15,7 +15,7 @@ from gaitway import Agents, TemporalAgent, Workspace
 from gaitway.agents.policy_agents import DistributionActor, categorical_actor
 from gaitway.agents.value_agents import ValueCritic
 from gaitway.core.epochs import frame_windows
-from gaitway.envs.frame_agent import FrameAgent
+from gaitway.frames.agent import FrameAgent
 from gaitway.functional.frame_returns import frame_gae
 
 

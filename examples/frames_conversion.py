@@ -14,9 +14,9 @@ import torch
 from gaitway import Agents, TemporalAgent, Workspace
 from gaitway.agents.explorers import UniformActor
 from gaitway.agents.value_agents import ValueCritic
-from gaitway.core.frames import pair_fields
-from gaitway.envs.frame_agent import FrameAgent
-from gaitway.envs.frame_streams import borders, to_frames, to_steps
+from gaitway.frames.agent import FrameAgent
+from gaitway.frames.pairs import pair_fields
+from gaitway.frames.streams import borders, to_frames, to_steps
 from gaitway.functional.frame_returns import frame_gae
 from gaitway.functional.returns import gae
 

@@ -17,8 +17,8 @@ from gaitway.agents.policy_agents import DeterministicActor
 from gaitway.agents.value_agents import ContinuousQCritic
 from gaitway.core.agent import Agent
 from gaitway.core.epochs import frame_windows
-from gaitway.core.frames import pair_fields
-from gaitway.envs.frame_agent import FrameAgent
+from gaitway.frames.agent import FrameAgent
+from gaitway.frames.pairs import pair_fields
 from gaitway.functional.temporal_differences import td
 from gaitway.nn.parameters import soft_update
 

@@ -16,8 +16,8 @@ from gaitway import Agents, Replay, TemporalAgent, Workspace
 from gaitway.agents.explorers import EpsilonGreedy
 from gaitway.agents.value_agents import DiscreteQCritic
 from gaitway.core.epochs import frame_windows
-from gaitway.core.frames import n_step_pairs, pair_fields
-from gaitway.envs.frame_agent import FrameAgent
+from gaitway.frames.agent import FrameAgent
+from gaitway.frames.pairs import n_step_pairs, pair_fields
 from gaitway.functional.temporal_differences import double_q_value, td_target
 from gaitway.nn.parameters import copy_parameters
 

@@ -15,7 +15,7 @@ from gaitway import Agents
 from gaitway.agents.policy_agents import categorical_actor
 from gaitway.agents.value_agents import ValueCritic
 from gaitway.core.epochs import frame_episodes
-from gaitway.envs.frame_agent import FrameAgent
+from gaitway.frames.agent import FrameAgent
 from gaitway.functional.reinforce import frame_reinforce_losses
 
 

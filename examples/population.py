@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gaitway import Agent, Agents, TemporalAgent, Workspace
 from gaitway.agents.policy_agents import categorical_actor
-from gaitway.core.population import ParamPopulation
-from gaitway.envs.frame_agent import FrameAgent
+from gaitway.frames.agent import FrameAgent
 from gaitway.nn.parameters import parameters_to_vector, vector_to_parameters
+from gaitway.processes.population import ParamPopulation
 
 INDIVIDUALS, ELITES = 16, 4
 

@@ -4,11 +4,11 @@
 set -u
 cd "$(dirname "$0")/.." || exit 0
 
-command=$(.venv/bin/python -c 'from gaitway.envs.render import APT_COMMAND; print(APT_COMMAND)') || exit 0
+command=$(.venv/bin/python -c 'from gaitway.envs.pictures.render import APT_COMMAND; print(APT_COMMAND)') || exit 0
 
 can_draw() {
   env -u MUJOCO_GL -u PYOPENGL_PLATFORM .venv/bin/python -c \
-    'import sys; from gaitway.envs.render import rendering_problem; sys.exit(rendering_problem() is not None)' 2>/dev/null
+    'import sys; from gaitway.envs.pictures.render import rendering_problem; sys.exit(rendering_problem() is not None)' 2>/dev/null
 }
 
 as_root=""

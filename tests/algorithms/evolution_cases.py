@@ -12,9 +12,9 @@ import worker_cast  # noqa: F401  it says, too, what the server of processes imp
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig, EvolvedActorConfig
 from gaitway.core.seeding import stream
-from gaitway.core.workers import WorkerConfig
 from gaitway.envs.registry import make_env
 from gaitway.envs.wrappers import Wrapper
+from gaitway.processes.workers import WorkerConfig
 from gaitway.runners.checkpoint import CheckpointConfig
 from gaitway.runners.evaluate import EvaluationConfig
 from gaitway.runners.evolution import EvolutionRunner
@@ -22,7 +22,9 @@ from gaitway.runners.logger import Logger
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 
-multiprocessing.set_forkserver_preload(["gaitway.core.remote", "gaitway.envs.toy_env", "gaitway.runners.evolution"])
+multiprocessing.set_forkserver_preload(
+    ["gaitway.processes.remote", "gaitway.envs.toys.toy_env", "gaitway.runners.evolution"]
+)
 FAST = WorkerConfig(start_method="forkserver")
 """Workers forked from a server that has imported PyTorch already."""
 

@@ -10,11 +10,11 @@ import torch
 
 from gaitway.agents.policy_agents import categorical_actor
 from gaitway.core.agent import Agents, TemporalAgent
-from gaitway.core.n_remote import NRemoteAgent
-from gaitway.core.workers import WorkerConfig
 from gaitway.core.workspace import Workspace
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.registry import make_env
+from gaitway.processes.n_remote import NRemoteAgent
+from gaitway.processes.workers import WorkerConfig
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAVY = (
@@ -36,7 +36,7 @@ def test_bug_83_the_core_imports_torch_numpy_and_gymnasium_only():
     files = (ROOT / "src/gaitway/core").glob("*.py")
     modules = sorted({path.stem for path in files} - {"__init__", "ray_workers"})  # the last is loaded for Ray only
     lines = [f"import gaitway.core.{name}" for name in modules]
-    lines += ["import gaitway.envs.env_agent, gaitway.envs.frame_agent, gaitway.nn.distributions, gaitway.data.replay"]
+    lines += ["import gaitway.envs.env_agent, gaitway.frames.agent, gaitway.nn.distributions, gaitway.data.replay"]
     lines += ["import sys", f"print(*[name for name in {HEAVY} if name in sys.modules])"]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

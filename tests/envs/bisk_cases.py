@@ -11,11 +11,13 @@ import torch
 from mujoco.batch import Batch
 
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.robots import contract
-from gaitway.envs.robots.robot import get_robot
-from gaitway.envs.tasks import BENCHMARK_ROBOTS, BENCHMARK_TASKS, NATIVE_TASKS
+from gaitway.envs.robots import registry
+from gaitway.envs.robots import robot as contract
+from gaitway.envs.robots.registry import get_robot
+from gaitway.envs.tasks import NATIVE_TASKS
+from gaitway.envs.tasks.bisk import BENCHMARK_TASKS
 
-ROBOTS, TASKS = tuple(BENCHMARK_ROBOTS), tuple(BENCHMARK_TASKS)
+ROBOTS, TASKS = tuple(registry.ROBOTS), tuple(BENCHMARK_TASKS)
 PAIRS = tuple((robot, task) for robot in ROBOTS for task in TASKS if f"{robot}/{task}" in NATIVE_TASKS)
 WALKER_TASKS = tuple(task for robot, task in PAIRS if robot == "walker")
 HOVER = 0.32 * 9.81 / 50

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gaitway.envs.tasks.toys import CartPole, Pendulum
-from gaitway.envs.toy_env import ToyEnv
+from gaitway.envs.toys.toy_env import ToyEnv
+from gaitway.envs.toys.toys import CartPole, Pendulum
 from gaitway.envs.vec_env import Component, VecEnv
 from gaitway.envs.wrappers import Wrapper
 

@@ -10,7 +10,7 @@ import torch
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 
-from gaitway.envs.gymnasium_export import BiskVectorEnv
+from gaitway.envs.gym.export import BiskVectorEnv
 from gaitway.envs.registry import make_env
 
 ID, NATIVE = "gaitway/BiskHurdlesWalker-v1", "walker/hurdles"

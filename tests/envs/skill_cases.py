@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.skill_options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig
-from gaitway.envs.tasks.skills import SkillTask
+from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig
+from gaitway.envs.tasks.skills.task import SkillTask
 from gaitway.envs.vec_env import Step
 
 CONFIGS: dict[str, type[SkillConfig]] = {

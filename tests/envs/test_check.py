@@ -7,8 +7,8 @@ import torch
 from broken_envs import BROKEN, LIMIT, FinalIsReset, cartpole, pendulum
 
 from gaitway.envs.check import check_env
-from gaitway.envs.tasks.toys import TOYS
-from gaitway.envs.toy_env import ToyEnv
+from gaitway.envs.toys.toy_env import ToyEnv
+from gaitway.envs.toys.toys import TOYS
 
 
 @pytest.mark.parametrize("name", BROKEN)

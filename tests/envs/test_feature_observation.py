@@ -11,8 +11,8 @@ from gaitway.envs.check import check_env
 from gaitway.envs.feature_observation import FeatureObservation
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
-from gaitway.envs.tasks.toys import CartPole
-from gaitway.envs.toy_env import ToyEnv
+from gaitway.envs.toys.toy_env import ToyEnv
+from gaitway.envs.toys.toys import CartPole
 from gaitway.envs.vec_env import VecEnv
 
 

@@ -12,7 +12,7 @@ import torch
 from gaitway.core.seeding import instance_generator
 from gaitway.envs.mujoco_batch import MujocoBatchEnv, choose_num_threads
 from gaitway.envs.tasks import NATIVE_TASKS
-from gaitway.envs.tasks.gym_mujoco import asset_spec
+from gaitway.envs.tasks.gym_v5.runners import asset_spec
 from gaitway.envs.vec_env import Step
 
 
@@ -373,7 +373,7 @@ def test_constructor_errors() -> None:
 
 
 def test_picture_shows_the_instance_asked_for() -> None:
-    from gaitway.envs.render import rendering_problem
+    from gaitway.envs.pictures.render import rendering_problem
 
     if rendering_problem() is not None:
         pytest.skip(str(rendering_problem()))

@@ -9,10 +9,10 @@ from gymnasium.vector import SyncVectorEnv
 from skill_cases import make_skills
 
 from gaitway.envs.check import check_env
-from gaitway.envs.gymnasium_env import GymnasiumEnv
+from gaitway.envs.gym.env import GymnasiumEnv
 from gaitway.envs.observation_wrappers import FlattenObservation, TimeObservation
-from gaitway.envs.tasks.toys import CartPole
-from gaitway.envs.toy_env import ToyEnv
+from gaitway.envs.toys.toy_env import ToyEnv
+from gaitway.envs.toys.toys import CartPole
 from gaitway.envs.wrappers import History, make_wrapper
 
 

@@ -12,7 +12,7 @@ import torch
 
 from gaitway.envs.registry import list_envs, make_env
 from gaitway.envs.tasks import NATIVE_TASKS
-from gaitway.envs.toy_env import Toy, ToyEnv
+from gaitway.envs.toys.toy_env import Toy, ToyEnv
 from gaitway.envs.vec_env import ActionSpec, Component
 
 

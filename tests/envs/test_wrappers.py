@@ -8,9 +8,9 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 
 from gaitway.envs.check import check_env
-from gaitway.envs.gymnasium_env import GymnasiumEnv
-from gaitway.envs.tasks.toys import CartPole, Pendulum
-from gaitway.envs.toy_env import ToyEnv
+from gaitway.envs.gym.env import GymnasiumEnv
+from gaitway.envs.toys.toy_env import ToyEnv
+from gaitway.envs.toys.toys import CartPole, Pendulum
 from gaitway.envs.wrappers import History, ScaleReward, SelectComponents, Wrapper, make_wrapper
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gaitway.envs.render import rendering_problem
-from gaitway.envs.tasks import BENCHMARK_ROBOTS, NATIVE_TASKS
+from gaitway.envs.pictures.render import rendering_problem
+from gaitway.envs.robots.registry import ROBOTS
+from gaitway.envs.tasks import NATIVE_TASKS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "gallery.md").read_text()
@@ -39,7 +40,7 @@ def pixels(name: str) -> np.ndarray:
 
 
 def test_every_environment_has_a_picture_and_the_page_shows_it(script) -> None:
-    robots = {name for name in NATIVE_TASKS if name.partition("/")[0] in BENCHMARK_ROBOTS}
+    robots = {name for name in NATIVE_TASKS if name.partition("/")[0] in ROBOTS}
     assert set(script.names()) == {name for name in robots if not name.endswith("-fixed")}
     for name in script.names():
         file = f"{name.replace('/', '_')}.jpg"

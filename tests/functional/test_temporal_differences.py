@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from gaitway.core.frames import n_step_pairs
 from gaitway.core.workspace import Workspace
+from gaitway.frames.pairs import n_step_pairs
 from gaitway.functional.returns import gae
 from gaitway.functional.temporal_differences import (
     action_value,

@@ -19,8 +19,8 @@ from worker_cast import descendants
 from gaitway.agents.actor_critic import ActorCritic, InferencePolicy
 from gaitway.cli.main import main
 from gaitway.core.seeding import stream
-from gaitway.core.workers import RemoteError
 from gaitway.nn.parameters import vector_to_parameters
+from gaitway.processes.workers import RemoteError
 from gaitway.runners.evaluate import play_episodes
 from gaitway.runners.evolution import OwnEnv
 from gaitway.runners.finite import NotFiniteError
@@ -208,7 +208,7 @@ class Script:
         self.fifo = tmp_path / "pids"
         os.mkfifo(self.fifo)
         self.pids = os.open(self.fifo, os.O_RDWR)  # open at both ends, so that nobody waits for the other
-        paths = os.pathsep.join([str(CASES.parent), str(CASES.parents[1] / "core")])
+        paths = os.pathsep.join([str(CASES.parent), str(CASES.parents[1] / "processes")])
         self.process = subprocess.Popen(
             [sys.executable, str(CASES), str(tmp_path / "run"), str(self.fifo), *([str(gate)] if gate else [])],
             env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gaitway.envs.render import MujocoPainter, rendering_problem
+from gaitway.envs.pictures.render import MujocoPainter, rendering_problem
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup, Step, VecEnv
 from gaitway.runners.film import Episode, frame_rate, record_episode, start_film
 from gaitway.runners.video import VideoWriter

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gaitway import ActorCritic, make_env
-from gaitway.envs.render import rendering_problem
+from gaitway.envs.pictures.render import rendering_problem
 from gaitway.runners.encoders import video_problem
 from gaitway.runners.judge import Judge
 from gaitway.runners.runner_config import RunnerConfig

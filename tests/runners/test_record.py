@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from gaitway.core.agent import Agent
 from gaitway.core.workspace import Workspace
-from gaitway.envs.frame_agent import FrameAgent
-from gaitway.envs.gymnasium_env import GymnasiumEnv
+from gaitway.envs.gym.env import GymnasiumEnv
+from gaitway.frames.agent import FrameAgent
 from gaitway.runners.encoders import video_problem
 from gaitway.runners.record import record_video
 

@@ -107,7 +107,7 @@ def _check_groups(parts: Mapping[str, Any], groups: tuple[str, ...]) -> None:
 
 def _encoded(env: Any, observation: Any, groups: tuple[str, ...]) -> Observation:
     """The same of a raw observation of a gymnasium environment."""
-    from gaitway.envs.gymnasium_spaces import ObservationCodec
+    from gaitway.envs.gym.spaces import ObservationCodec
 
     codec = ObservationCodec(env.observation_space)
     batch = codec.allocate(1)

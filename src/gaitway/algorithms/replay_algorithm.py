@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +19,9 @@ from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
-from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import StepReplay
-from gaitway.envs.vec_env import EnvSpec
 
 
 @dataclass(frozen=True)
@@ -77,21 +75,6 @@ class ReplayConfig:
     def check_fraction(self, key: str, advice: str) -> None:
         if not 0.0 < getattr(self, key) <= 1.0:
             raise ValueError(f"{key} is {getattr(self, key)}; use a number above 0 and up to 1, {advice}")
-
-
-class ReplayPolicy(Protocol):
-    """What a policy learnt from a replay offers: it is an agent whose `step` takes `stochastic`, `generator` and
-    `uniform`."""
-
-    spec: EnvSpec
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    groups: dict[str, tuple[str, ...]]
-    all_groups: tuple[str, ...]
-
-    def variables(self, num_envs: int, rows: int) -> dict[str, Variable]: ...
-    def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor: ...
-    def update_normalisers(self, ws: Workspace) -> None: ...
 
 
 class ReplayAlgorithm:

@@ -38,9 +38,9 @@ from gaitway.cli.inspect_run import bench, check, console, evaluate, info, list_
 from gaitway.cli.play import play
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
-from gaitway.core.workers import RemoteError
 from gaitway.data.dataset import Dataset
 from gaitway.envs.vec_env import VecEnv
+from gaitway.processes.workers import RemoteError
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.code_archive import archive_code
 from gaitway.runners.finite import NotFiniteError

@@ -25,7 +25,7 @@ from gaitway.core.files import FORMAT_VERSION
 from gaitway.core.seeding import stream
 from gaitway.envs.check import check_env
 from gaitway.envs.registry import list_envs, make_env
-from gaitway.envs.robots import ROBOTS
+from gaitway.envs.robots.registry import ROBOTS
 from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
@@ -101,7 +101,7 @@ def list_what(options: argparse.Namespace) -> int:
     if options.what == "envs":
         rows = [{"id": env.id, "kind": env.kind, "description": env.description} for env in list_envs()]
     elif options.what == "robots":
-        rows = [{"id": name, "description": text} for name, text in ROBOTS.items()]
+        rows = [{"id": name, "description": robot.description} for name, robot in ROBOTS.items()]
     elif options.what == "algorithms":
         rows = [
             {"id": name, "description": (recipe.config.__doc__ or "").split("\n")[0]}

@@ -16,9 +16,9 @@ from gaitway.cli.inspect_run import console
 from gaitway.cli.players import Player, find_player
 from gaitway.core.config import ConfigError
 from gaitway.core.files import writing_advice
-from gaitway.envs.scene import Camera, native_task
+from gaitway.envs.pictures.scene import Camera, native_task
+from gaitway.envs.pictures.viewer import Screen, ScreenError, has_screen, open_screen
 from gaitway.envs.vec_env import VecEnv
-from gaitway.envs.viewer import Screen, ScreenError, has_screen, open_screen
 from gaitway.runners.encoders import check_kind, check_size, video_problem
 from gaitway.runners.evaluate import Policy
 from gaitway.runners.film import record_episode

@@ -4,7 +4,7 @@
     goes_on = fields["n_step/discount"] * ~fields["terminated"]
     target = fields["n_step/return"] + goes_on * value(fields["next_obs/policy"])
 
-Frame streams have `core.frames.n_step_pairs`; a replay that stores each step once has `data.step_replay.StepReplay`.
+Frame streams have `frames.pairs.n_step_pairs`; a replay that stores each step once has `data.step_replay.StepReplay`.
 """
 
 from __future__ import annotations

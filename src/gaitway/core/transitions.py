@@ -1,7 +1,7 @@
 """Steps as samples: what follows a row, named fields of step rows, and pairs of frame rows.
 
 *Step rows* are the house stream: row t holds what was seen, done and what came of it. In a *frame stream* row t opens
-with the arrival of the environment, so a transition needs two rows; see `core.frames` for more on those.
+with the arrival of the environment, so a transition needs two rows; see `frames.pairs` for more on those.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 
 from gaitway.core.transitions import OBSERVATION
 from gaitway.data.episodes import REWARD, TERMINATED, TRUNCATED, DatasetError, Episodes
-from gaitway.envs.gymnasium_spaces import ActionCodec, ObservationCodec
+from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec
 from gaitway.envs.vec_env import EnvSpec
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError)

@@ -14,8 +14,8 @@ from torch import Tensor
 from gaitway.envs.batch_task import STAGE_POSITION, BatchTask, Rows
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.observation_wrappers import with_group
-from gaitway.envs.robots.contract import Robot, RobotView
 from gaitway.envs.robots.features import make_features
+from gaitway.envs.robots.robot import Robot, RobotView
 from gaitway.envs.robots.world import ACCELEROMETER
 from gaitway.envs.step_buffers import FAULT_METRIC
 from gaitway.envs.vec_env import Observation, ObservationGroup, Step, VecEnv

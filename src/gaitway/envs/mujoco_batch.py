@@ -26,7 +26,7 @@ from gaitway.envs.step_buffers import FAULT_METRIC, StepBuffers
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
 
 if TYPE_CHECKING:
-    from gaitway.envs.scene import Camera
+    from gaitway.envs.pictures.scene import Camera
 
 ALL = slice(None)
 _NUMPY_DTYPE: dict[torch.dtype, type[np.floating]] = {torch.float32: np.float32, torch.float64: np.float64}
@@ -215,7 +215,7 @@ class MujocoBatchEnv(VecEnv):
         return now.observation(self.device)
 
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
-        from gaitway.envs.scene import Camera
+        from gaitway.envs.pictures.scene import Camera
 
         self._simulation()
         if self._camera is None:

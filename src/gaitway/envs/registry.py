@@ -22,10 +22,10 @@ import torch
 
 from gaitway.core.config import resolve_class
 from gaitway.core.seeding import check_seed
-from gaitway.envs.registration import NAMESPACE
+from gaitway.envs.gym.registration import NAMESPACE
 from gaitway.envs.tasks import NATIVE_TASKS
-from gaitway.envs.tasks.toys import TOYS
-from gaitway.envs.toy_env import ToyEnv
+from gaitway.envs.toys.toy_env import ToyEnv
+from gaitway.envs.toys.toys import TOYS
 from gaitway.envs.vec_env import VecEnv
 from gaitway.envs.wrappers import make_wrapper
 
@@ -101,11 +101,11 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
     if id in TOYS:
         return ToyEnv(TOYS[id](**options), id=id, **common)
     if prefix == "gymnasium" and rest:
-        from gaitway.envs.gymnasium_env import GymnasiumEnv
+        from gaitway.envs.gym.env import GymnasiumEnv
 
         return GymnasiumEnv(rest, **common, **options)
     if prefix == "envpool" and rest:
-        from gaitway.envs.envpool_env import EnvPoolEnv
+        from gaitway.envs.gym.envpool_env import EnvPoolEnv
 
         return EnvPoolEnv(rest, **common, **options)
     if rest:

@@ -174,7 +174,7 @@ def make_distribution(action: ActionLike, kind: str = "auto", **options: Any) ->
 
     Sizes, limits and offsets come from the action. `options` are the other arguments of the head's constructor; for
     continuous actions `low` and `high` among them replace the environment's limits, e.g. where it states none. For a
-    gymnasium space there is `gaitway.envs.space_distribution.distribution_for`.
+    gymnasium space there is `gaitway.envs.gym.space_distribution.distribution_for`.
     """
     if kind != "auto" and kind not in KINDS:
         nearest = difflib.get_close_matches(kind, KINDS, n=1)
@@ -183,7 +183,7 @@ def make_distribution(action: ActionLike, kind: str = "auto", **options: Any) ->
     if not hasattr(action, "kind"):
         raise TypeError(
             f"make_distribution takes an ActionSpec (env.spec.action), found {type(action).__name__}; for a gymnasium "
-            "space call gaitway.envs.space_distribution.distribution_for"
+            "space call gaitway.envs.gym.space_distribution.distribution_for"
         )
     sizes = _sizes(action, options)
     chosen = next(iter(sizes)) if kind == "auto" else kind

@@ -15,11 +15,11 @@ from torch import Tensor
 from gaitway.agents.actor_critic import ActorCritic, InferencePolicy
 from gaitway.algorithms.evolution import Evolution, evolved
 from gaitway.core.agent import Agent
-from gaitway.core.population import ParamPopulation
 from gaitway.core.seeding import check_seed, named_sequence
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import VecEnv
 from gaitway.nn.parameters import vector_to_parameters
+from gaitway.processes.population import ParamPopulation
 from gaitway.runners.evaluate import play_episodes
 from gaitway.runners.finite import NotFiniteError, check_update
 from gaitway.runners.judge import MakeEnv

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.envs.overlay import Text
+from gaitway.envs.pictures.overlay import Text
 from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.runners.encoders import check_kind, video_problem
 from gaitway.runners.video import PATIENCE_S, VideoConfig, VideoWriter

@@ -71,7 +71,7 @@ class Judge:
         """
         if self.make_env is None or not self._can_film:
             return
-        from gaitway.envs.scene import Camera, CameraError  # knows MuJoCo, which not every run needs
+        from gaitway.envs.pictures.scene import Camera, CameraError  # knows MuJoCo, which not every run needs
 
         video = self.config.video
         self.policy.eval()

@@ -17,9 +17,9 @@ import torch
 
 from gaitway.core.agent import Agent, Agents, TemporalAgent
 from gaitway.core.workspace import Workspace
-from gaitway.envs.frame_agent import FrameAgent
-from gaitway.envs.frame_gymnasium import SingleEnvs
 from gaitway.envs.vec_env import VecEnv
+from gaitway.frames.agent import FrameAgent
+from gaitway.frames.gymnasium_sources import SingleEnvs
 from gaitway.runners.encoders import check_kind, video_problem
 from gaitway.runners.film import FPS_WITHOUT_CLOCK
 from gaitway.runners.video import VideoConfig, VideoWriter

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gaitway.core.files import writing_advice
-from gaitway.envs.overlay import LIME, Colour, Text, draw_text
-from gaitway.envs.render import Quality
+from gaitway.envs.pictures.overlay import LIME, Colour, Text, draw_text
+from gaitway.envs.pictures.render import Quality
 from gaitway.runners.encoders import FFMPEG_TIMEOUT_S, Encoder, check_kind, check_size, make_encoder
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from scipy.spatial.transform import Rotation
 
 from gaitway.envs.batch_task import STAGE_POSITION, STAGE_VELOCITY
 from gaitway.envs.robots import world
-from gaitway.envs.robots.contract import RobotView
 from gaitway.envs.robots.features import heading_of, make_features, twist_and_swing
-from gaitway.envs.robots.robot import ROBOTS, get_robot
+from gaitway.envs.robots.registry import ROBOTS, get_robot
+from gaitway.envs.robots.robot import RobotView
 
 ALL = slice(None)
 ROWS = np.array([1, 4, 5])

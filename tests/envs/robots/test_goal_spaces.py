@@ -45,9 +45,9 @@ def test_tables() -> None:
 
 def test_names_are_those_of_the_features() -> None:
     from gaitway.envs.robots import world
-    from gaitway.envs.robots.contract import RobotView
     from gaitway.envs.robots.features import make_features
-    from gaitway.envs.robots.robot import get_robot
+    from gaitway.envs.robots.registry import get_robot
+    from gaitway.envs.robots.robot import RobotView
 
     for (features, name), space in goal_spaces.GOAL_SPACES.items():
         robot = get_robot(name)

@@ -10,7 +10,7 @@ import pytest
 
 from gaitway.envs.robots import world
 from gaitway.envs.robots.half_cheetah import HALF_CHEETAH
-from gaitway.envs.tasks.gym_mujoco import load_asset
+from gaitway.envs.tasks.gym_v5.runners import load_asset
 
 LEGS = ["bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot"]
 MODEL = world.flat_model(HALF_CHEETAH)

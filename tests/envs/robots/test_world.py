@@ -8,8 +8,8 @@ import pytest
 
 from gaitway.envs.batch_task import compile_model
 from gaitway.envs.robots import world
-from gaitway.envs.robots.contract import RobotView
-from gaitway.envs.robots.robot import ROBOTS, get_robot
+from gaitway.envs.robots.registry import ROBOTS, get_robot
+from gaitway.envs.robots.robot import RobotView
 
 
 def scene(name: str, decorated: bool = False) -> mujoco.MjModel:

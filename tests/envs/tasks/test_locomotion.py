@@ -11,9 +11,9 @@ from scipy.spatial.transform import Rotation
 
 from gaitway.envs.check import check_env
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.pictures.render import rendering_problem
 from gaitway.envs.registry import make_env
-from gaitway.envs.render import rendering_problem
-from gaitway.envs.robots.robot import get_robot
+from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.locomotion import locomotion_reward
 

@@ -10,7 +10,7 @@ import dataclasses
 import mujoco
 import numpy as np
 
-from gaitway.envs.robots.contract import Robot
+from gaitway.envs.robots.robot import Robot
 
 
 def never(qpos: np.ndarray, height: np.ndarray, upright: np.ndarray) -> np.ndarray:

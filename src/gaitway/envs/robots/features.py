@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.robots.contract import FORCE_LIMIT, Index, RobotView
+from gaitway.envs.robots.robot import FORCE_LIMIT, Index, RobotView
 from gaitway.envs.vec_env import Component
 
 FEATURES = ("joints", "joints-relz", "bodyfeet", "bodyfeet-relz")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gaitway.envs.robots.contract import Robot
+from gaitway.envs.robots.robot import Robot
 
 FALLEN_HEIGHT = 0.12
 FALLEN_UPRIGHT = -0.8

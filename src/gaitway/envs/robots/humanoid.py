@@ -16,7 +16,7 @@ import math
 import mujoco
 import numpy as np
 
-from gaitway.envs.robots.contract import Robot
+from gaitway.envs.robots.robot import Robot
 
 FALLEN_HEIGHT = 0.9
 """A Humanoid whose torso is lower than this (m) has fallen."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gaitway.envs.robots.contract import Robot
+from gaitway.envs.robots.robot import Robot
 
 FALLEN_HEIGHT = 0.9
 FALLEN_PITCH = 1.4

@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 from gaitway.envs.batch_task import compile_model
-from gaitway.envs.robots.contract import Robot
+from gaitway.envs.robots.robot import Robot
 
 WORLD_CONTACT: Mapping[str, Any] = {
     "contype": 1,

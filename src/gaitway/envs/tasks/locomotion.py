@@ -19,8 +19,8 @@ from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import BatchTask, Rows, resolve_options
 from gaitway.envs.robots import world
-from gaitway.envs.robots.contract import as_index
-from gaitway.envs.robots.robot import get_robot
+from gaitway.envs.robots.registry import get_robot
+from gaitway.envs.robots.robot import as_index
 from gaitway.envs.vec_env import ObservationGroup
 
 HEIGHT_RANGES = {"walker": (0.6, 1.2), "humanoid": (0.59, 1.19)}

@@ -1,0 +1,64 @@
+"""All robots by name: `get_robot("walker")`. Nothing here imports MuJoCo before a robot is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from gaitway.core.config import did_you_mean
+
+if TYPE_CHECKING:
+    from gaitway.envs.robots.robot import Robot
+
+
+class RobotEntry(NamedTuple):
+    """Where a robot is defined, what sentences call it, and one line about it."""
+
+    module: str
+    constant: str
+    title: str
+    description: str
+
+
+ROBOTS = {
+    "walker": RobotEntry(
+        "walker",
+        "WALKER",
+        "the planar Walker",
+        "planar biped of 28.5 kg with six motors (hip, knee, ankle), from the DeepMind Control Suite",
+    ),
+    "humanoid": RobotEntry(
+        "humanoid",
+        "HUMANOID",
+        "the Humanoid",
+        "humanoid of 40.8 kg with 21 torque motors, from the DeepMind Control Suite",
+    ),
+    "humanoidpc": RobotEntry(
+        "humanoid",
+        "HUMANOIDPC",
+        "the Humanoid with position control",
+        "the same humanoid with position control: an action is a position between the joint's limits",
+    ),
+    "halfcheetah": RobotEntry(
+        "half_cheetah",
+        "HALF_CHEETAH",
+        "the planar HalfCheetah",
+        "planar cheetah of 14 kg with six motors, from Gym",
+    ),
+    "cube": RobotEntry(
+        "cube",
+        "CUBE",
+        "a cube that motors push about",
+        "box of 0.32 kg that slides along x, y and z, for testing tasks with scripts",
+    ),
+    "cube2d": RobotEntry("cube", "CUBE2D", "a cube in the x-z plane", "the same box in the x-z plane"),
+}
+"""The one list of robots; tasks are named <robot>/<task>."""
+
+
+def get_robot(name: str) -> Robot:
+    """The robot of that name; an unknown one is a KeyError that lists them."""
+    if name not in ROBOTS:
+        raise KeyError(f"no robot {name!r}{did_you_mean(name.lower(), ROBOTS)}; there are {list(ROBOTS)}")
+    entry = ROBOTS[name]
+    return getattr(import_module(f"gaitway.envs.robots.{entry.module}"), entry.constant)

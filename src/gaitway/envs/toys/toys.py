@@ -1,0 +1,243 @@
+"""Tasks whose answers are known on paper, for tests, lessons and the first minutes with a new idea.
+
+Each is a `Toy`; `TOYS` maps their ids to their classes, whose keyword arguments are the options of `make_env`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gaitway.envs.toys.toy_env import Toy
+from gaitway.envs.vec_env import ActionSpec, Component
+
+Array = np.ndarray
+Reached = tuple[Array, Array, Array]
+ONE, NEVER = np.array(1.0), np.array(False)
+"""The reward of every instance, and the end of none."""
+
+
+class Constant(Toy):
+    """Sees 1, earns 1, is cut after 10 steps and never falls: V = 1 / (1 - gamma) if time-outs are handled right."""
+
+    def __init__(self, max_episode_steps: int = 10) -> None:
+        self.options = _changed(max_episode_steps=(max_episode_steps, 10))
+        self.max_episode_steps = _limit(max_episode_steps)
+        self.groups = {"policy": (Component("one"),)}
+        self.action = _continuous("ignored", 1.0)
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return (1.0,)
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        return state, state[:, 0], NEVER
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        return {"policy": state}
+
+
+class Cue(Toy):
+    """Remember a sign: step 0 shows c = +-1, steps 1..K show t / K, and only the action of step K earns -(a - c)^2.
+
+    State: c, t. Without memory the best return is -1, with memory 0.
+    """
+
+    def __init__(self, K: int = 8) -> None:  # noqa: N803  the symbol of the literature
+        if K < 1:
+            raise ValueError(f"K is {K}; use at least 1 step between cue and answer")
+        self.options = _changed(K=(K, 8))
+        self.delay = K
+        self.groups = {"policy": (Component("cue"), Component("clock"))}
+        self.action = _continuous("answer", 2.0)
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return (float(2 * generator.integers(2) - 1), 0.0)
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        cue, step = state.T
+        answering = step >= self.delay
+        reward = np.where(answering, -((action[:, 0] - cue) ** 2), 0.0)
+        return _columns(cue, step + 1), reward, answering
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        cue, step = state.T
+        return {"policy": _columns(np.where(step == 0, cue, 0.0), step / self.delay)}
+
+
+class Pendulum(Toy):
+    """Swing up and hold, as gymnasium Pendulum-v1: thdd = 15 sin th + 3 u. State: angle (0 is up), velocity."""
+
+    def __init__(self, max_episode_steps: int = 200) -> None:
+        self.options = _changed(max_episode_steps=(max_episode_steps, 200))
+        self.max_episode_steps = _limit(max_episode_steps)
+        self.control_dt = 0.05
+        self.groups = {"pos": (Component("cos"), Component("sin")), "vel": (Component("velocity", 1, "8 rad/s"),)}
+        self.action = _continuous("torque", 2.0, "N m")
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return (generator.uniform(-math.pi, math.pi), generator.uniform(-1.0, 1.0))
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        angle, velocity = state.T
+        torque = _clipped(action[:, 0], 2.0)
+        upright = (angle + math.pi) % (2 * math.pi) - math.pi
+        cost = upright**2 + 0.1 * velocity**2 + 0.001 * torque**2
+        velocity = _clipped(velocity + (15.0 * np.sin(angle) + 3.0 * torque) * self.control_dt, 8.0)
+        return _columns(angle + velocity * self.control_dt, velocity), -cost, NEVER
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        angle, velocity = state.T
+        return {"pos": _columns(np.cos(angle), np.sin(angle)), "vel": velocity[:, None] / 8.0}
+
+
+class Oscillator(Toy):
+    """A damped mass with a motor, qdd = 30 a - 2 qd, beside the reference q = 0.5 sin(2 pi t).
+
+    State: q, qd, seconds along the reference. Episodes start on the reference at a random phase. The reward is
+    exp(-4 (q - q_ref)^2 - 4 ((qd - qd_ref) / 2 pi)^2). Group `amp` holds the style features, raw.
+    """
+
+    def __init__(self, max_episode_steps: int = 200) -> None:
+        self.options = _changed(max_episode_steps=(max_episode_steps, 200))
+        self.max_episode_steps = _limit(max_episode_steps)
+        self.control_dt = 0.02
+        features = (Component("position", 1, "m"), Component("velocity", 1, "m/s"))
+        self.groups = {"policy": features, "phase": (Component("sin"), Component("cos")), "amp": features}
+        self.action = _continuous("force", 1.0)
+        self.metrics = ("tracking_error",)
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        seconds = generator.uniform(0.0, 1.0)
+        angle = 2 * math.pi * seconds
+        return (0.5 * math.sin(angle), math.pi * math.cos(angle), seconds)
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        position, velocity, seconds = state.T
+        force = _clipped(action[:, 0], 1.0)
+        velocity = velocity + (30.0 * force - 2.0 * velocity) * self.control_dt
+        position = position + velocity * self.control_dt
+        seconds = seconds + self.control_dt
+        reference, reference_velocity = oscillator_reference(seconds)
+        error = (position - reference) ** 2 + ((velocity - reference_velocity) / (2 * math.pi)) ** 2
+        return _columns(position, velocity, seconds), np.exp(-4.0 * error), NEVER
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        angle = 2 * math.pi * state[:, 2]
+        features = state[:, :2]
+        return {"policy": features, "phase": _columns(np.sin(angle), np.cos(angle)), "amp": features}
+
+    def measure(self, state: Array) -> dict[str, Array]:
+        return {"tracking_error": np.abs(state[:, 0] - oscillator_reference(state[:, 2])[0])}
+
+
+class CartPole(Toy):
+    """Balance a pole by pushing the cart left or right; equations of Barto, Sutton and Anderson (1983), as gymnasium
+    CartPole-v1. State: x, xd, th, thd, and the sum of |th| over the episode."""
+
+    gravity, cart_mass, pole_mass, half_length, force = 9.8, 1.0, 0.1, 0.5, 10.0
+
+    def __init__(self, max_episode_steps: int = 500) -> None:
+        self.options = _changed(max_episode_steps=(max_episode_steps, 500))
+        self.max_episode_steps = _limit(max_episode_steps)
+        self.control_dt = 0.02
+        units = {"position": "m", "velocity": "m/s", "angle": "rad", "angular_velocity": "rad/s"}
+        self.groups = {"policy": tuple(Component(name, 1, unit) for name, unit in units.items())}
+        self.action = ActionSpec("discrete", ("push",), choices=(2,))
+        self.metrics = ("angle", "angle_episode")
+        mass = self.cart_mass + self.pole_mass
+        self._pushes = np.array([-self.force, self.force]) / mass
+        # arrays without axes, because NumPy takes longer to look at numbers of Python
+        self._gravity, self._inertia = np.array(self.gravity), np.array(self.half_length * 4.0 / 3.0)
+        self._moment = np.array(self.pole_mass * self.half_length / mass)
+        self._ends = np.array([[2.4], [math.radians(12)]])
+        self._clock = np.array([[self.control_dt]] * 4 + [[0.0]])  # how much of its rate each number of the state moves
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return [*(generator.random(4) * 0.1 - 0.05).tolist(), 0.0]  # as `uniform` does it, in a quarter of the time
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        rows = state.T
+        _, x_velocity, angle, angular_velocity, total = rows
+        sine, cosine = np.sin(angle), np.cos(angle)
+        coupling = self._moment * cosine
+        push = self._pushes.take(action) + self._moment * (angular_velocity**2 * sine)
+        swing = (self._gravity * sine - cosine * push) / (self._inertia - coupling * cosine)
+        thrust = push - coupling * swing
+        reached = rows + self._clock * np.array((x_velocity, thrust, angular_velocity, swing, total))
+        away = np.abs(reached[:3:2])  # of the cart from the middle, of the pole from upright
+        reached[4] += away[1]
+        outside = away > self._ends
+        return reached.T, ONE, outside[0] | outside[1]
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        return {"policy": state[:, :4]}
+
+    def measure(self, state: Array) -> dict[str, Array]:
+        return {"angle": np.abs(state[:, 2]), "angle_episode": state[:, 4]}
+
+
+class Chain(Toy):
+    """Two states, cut on arrival: A earns -9 and leads to B, B earns 1 and stays.
+
+    With gamma 0.9 and time-outs bootstrapped from the final observation V(B) = 10 and V(A) = -9 + 0.9 * 10 = 0;
+    bootstrapping from the observation before the end gives V(A) = -90. State: 0 in A, 1 in B; starts are even odds.
+    """
+
+    def __init__(self, max_episode_steps: int = 1) -> None:
+        self.options = _changed(max_episode_steps=(max_episode_steps, 1))
+        self.max_episode_steps = _limit(max_episode_steps)
+        self.groups = {"policy": (Component("in_a"), Component("in_b"))}
+        self.action = _continuous("ignored", 1.0)
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return (float(generator.integers(2)),)
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        return np.ones_like(state), np.where(state[:, 0] == 0, -9.0, 1.0), NEVER
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        return {"policy": np.concatenate([1.0 - state, state], -1)}
+
+
+TOYS: dict[str, Callable[..., Toy]] = {
+    "toy/constant": Constant,
+    "toy/cue": Cue,
+    "toy/pendulum": Pendulum,
+    "toy/oscillator": Oscillator,
+    "toy/cartpole": CartPole,
+    "toy/chain": Chain,
+}
+
+
+def oscillator_reference(seconds: Array) -> tuple[Array, Array]:
+    """Position and velocity of the reference motion of `toy/oscillator`, 1 Hz with amplitude 0.5."""
+    angle = 2 * math.pi * seconds
+    return 0.5 * np.sin(angle), math.pi * np.cos(angle)
+
+
+def _columns(*columns: Array) -> Array:
+    """Arrays `[B]` side by side, `[B, len(columns)]`, each of them contiguous."""
+    return np.array(columns).T
+
+
+def _clipped(values: Array, limit: float) -> Array:
+    """In +- `limit`, as float64."""
+    return np.minimum(np.maximum(values, -limit, dtype=np.float64), limit)
+
+
+def _continuous(name: str, limit: float, unit: str = "") -> ActionSpec:
+    return ActionSpec("continuous", (name,), (-limit,), (limit,), unit=unit)
+
+
+def _limit(steps: int) -> int:
+    if steps < 0:
+        raise ValueError(f"max_episode_steps is {steps}; use a positive number, or 0 for no limit")
+    return steps
+
+
+def _changed(**options: tuple[Any, Any]) -> dict[str, Any]:
+    """Options `name=(value, default)` that differ from their default."""
+    return {name: value for name, (value, default) in options.items() if value != default}

@@ -1,0 +1,67 @@
+"""All robots: the registry, and that stepping them in a batch is stepping them one by one."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pytest
+from mujoco.batch import Batch
+
+from gaitway.envs.batch_task import STAGE_VELOCITY
+from gaitway.envs.robots import world
+from gaitway.envs.robots.registry import ROBOTS, get_robot
+
+
+def test_registry() -> None:
+    assert list(ROBOTS) == ["walker", "humanoid", "humanoidpc", "halfcheetah", "cube", "cube2d"]
+    assert all(get_robot(name).name == name for name in ROBOTS)
+    with pytest.raises(KeyError, match="did you mean 'humanoidpc'"):
+        get_robot("HumanoidPC")
+
+
+@pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
+def test_model_holds_the_robot_alone(robot) -> None:
+    model = robot.spec().compile()
+    assert model.nbody == 1 + len(robot.bodies)
+    assert not (model.geom_bodyid == 0).any()
+    assert model.ntex == model.nmat == model.nlight == model.nsensor == model.nsite == 0
+    assert tuple(model.joint(index).name for index in range(model.njnt)) == robot.joints
+    assert tuple(model.actuator(index).name for index in range(model.nu)) == robot.action_names
+    assert (model.nq, model.nv, model.nu) == (robot.nq, robot.nv, robot.nu)
+    assert model.opt.timestep == robot.timestep
+    np.testing.assert_allclose(model.opt.gravity, [0, 0, -9.81])
+    assert int(model.opt.solver) == int(mujoco.mjtSolver.mjSOL_NEWTON)
+    assert int(model.opt.cone) == int(mujoco.mjtCone.mjCONE_PYRAMIDAL)
+    assert model.opt.impratio == 1
+    assert sorted(robot.joint_names) == sorted(robot.action_names)
+
+
+@pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
+def test_a_batch_is_a_loop(robot) -> None:
+    """60 control steps of random actions; one MjData runs the instances one after the other."""
+    steps, instances = 60, 3
+    model = world.flat_model(robot, forces=True)
+    generator = np.random.default_rng(7)
+    starts = [robot.draw_state(generator) for _ in range(instances)]
+    actions = generator.uniform(-1, 1, (steps, instances, robot.nu))
+    qpos = np.zeros((steps, instances, model.nq))
+    forces = np.zeros((steps, instances, model.nbody, 6))
+    data = mujoco.MjData(model)
+    for row, start in enumerate(starts):
+        mujoco.mj_resetData(model, data)
+        data.qpos[:], data.qvel[:] = start
+        for step in range(steps):
+            data.ctrl[:] = actions[step, row]
+            mujoco.mj_step(model, data, robot.frame_skip)
+            qpos[step, row], forces[step, row] = data.qpos, data.cfrc_ext
+    assert np.abs(forces).max() > 1  # the floor was felt
+    for num_threads, persistent in ((1, False), (2, False), (1, True), (2, True)):
+        batch = Batch(model, instances, num_threads, persistent)
+        state = {name: batch.bind(name) for name in ("qpos", "qvel", "ctrl", "cfrc_ext")}
+        for row, start in enumerate(starts):
+            state["qpos"][row], state["qvel"][row] = start
+        for step in range(steps):
+            state["ctrl"][:] = actions[step]
+            batch.step(nstep=robot.frame_skip, stage=STAGE_VELOCITY)
+            np.testing.assert_array_equal(state["qpos"], qpos[step])
+            np.testing.assert_array_equal(state["cfrc_ext"], forces[step])
