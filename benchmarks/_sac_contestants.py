@@ -113,7 +113,7 @@ class Ours:
 
     @property
     def parameters(self) -> Tensor:
-        return torch.cat([tensor.detach().flatten() for tensor in self.algorithm.learnt()])
+        return torch.cat([tensor.detach().flatten() for tensor in self.algorithm.flat_parameters()])
 
 
 class StableBaselines3:

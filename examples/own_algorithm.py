@@ -48,7 +48,7 @@ class Munchausen(ReplayAlgorithm):
         batch = self.transitions(index)
         batch["target"] = self.target(batch)
         self.values.step(batch)
-        self.follow("values", self.values, self.config.tau)
+        self.soft_update("values", self.values, self.config.tau)
 
     @torch.no_grad()
     def target(self, batch: Batch) -> Tensor:

@@ -194,7 +194,7 @@ def test_a_bound_policy_writes_what_step_writes(kind, action, stochastic, is_den
             ws = dense
         options = {"stochastic": stochastic, "generator": stream(0, "policy")}
         with torch.inference_mode():
-            step = policy.bound(ws, options) if is_bound else lambda t: policy.step(ws, t, **options)  # noqa: B023
+            step = policy.prepared_step(ws, options) if is_bound else lambda t: policy.step(ws, t, **options)  # noqa: B023
             for t in range(3):
                 step(t)
         found.append({name: ws[name] for name in policy.writes})
@@ -205,12 +205,12 @@ def test_a_bound_policy_writes_what_step_writes(kind, action, stochastic, is_den
 def test_a_bound_policy_keeps_the_graph_where_gradients_are_on():
     policy = ActorCritic(spec(("policy", 3)), None, stream(0, "parameters"))
     ws = Workspace.packed({"env/obs/policy": torch.randn(2, 5, 3, generator=stream(0, "test"))})
-    step = policy.bound(ws, {"generator": stream(0, "policy")})
+    step = policy.prepared_step(ws, {"generator": stream(0, "policy")})
     step(0)
     step(1)
     assert ws["policy/params"].requires_grad
     with torch.inference_mode():
-        other = ActorCritic(spec(("policy", 3)), ActorCriticConfig(memory=MemoryConfig("gru", 4))).bound(ws, {})
+        other = ActorCritic(spec(("policy", 3)), ActorCriticConfig(memory=MemoryConfig("gru", 4))).prepared_step(ws, {})
     assert other is not None
 
 

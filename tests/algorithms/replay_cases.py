@@ -70,4 +70,4 @@ def filled(algorithm, **options):
 
 
 def parameters(algorithm):
-    return torch.cat([values.clone() for values in algorithm.learnt()])
+    return torch.cat([values.clone() for values in algorithm.flat_parameters()])

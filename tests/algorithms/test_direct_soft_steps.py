@@ -55,9 +55,9 @@ def test_gradients_are_those_of_autograd(options, activation):
 def test_other_policies_are_left_to_autograd(options):
     sac = make(**options)
     assert not isinstance(sac.steps, DirectSteps)
-    before = sac.learnt()[0].clone()
+    before = sac.flat_parameters()[0].clone()
     sac.update(filled(sac), 2, Now())
-    assert not torch.equal(sac.learnt()[0], before)
+    assert not torch.equal(sac.flat_parameters()[0], before)
 
 
 def test_other_precisions_are_left_to_autograd():
@@ -66,5 +66,5 @@ def test_other_precisions_are_left_to_autograd():
     sac = SAC(policy, dataclasses.replace(SMALL), num_envs=4, execution=execution)
     assert isinstance(sac.steps, ContinuousSteps)
     sac.update(filled(sac), 3, Now())
-    assert all(bool(torch.isfinite(value).all()) for value in (*sac.learnt(), *sac.metrics().values()))
+    assert all(bool(torch.isfinite(value).all()) for value in (*sac.flat_parameters(), *sac.metrics().values()))
     assert all(p.dtype == torch.float32 for p in policy.parameters())

@@ -170,5 +170,5 @@ def test_what_is_learnt_is_the_policy():
     env = make_env("toy/pendulum", num_envs=2, seed=0)
     policy = ActorCritic(env.spec, SMALL)
     algorithm = A2C(policy, num_envs=2)
-    assert sum(p.numel() for p in policy.parameters()) <= sum(p.numel() for p in algorithm.learnt())
+    assert sum(p.numel() for p in policy.parameters()) <= sum(p.numel() for p in algorithm.flat_parameters())
     assert algorithm.config == A2CConfig()

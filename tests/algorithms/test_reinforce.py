@@ -138,7 +138,7 @@ def test_bug_57_masked_rows_are_not_counted():
     )
     _, reference, _, _ = by_hand(action=torch.zeros(3, 1, dtype=torch.int64))
     assert changed["loss/policy"].item() == reference["loss/policy"].item()
-    assert all(torch.isfinite(p).all() for a in (algorithm, other) for p in a.learnt())
+    assert all(torch.isfinite(p).all() for a in (algorithm, other) for p in a.flat_parameters())
 
 
 def test_bug_57_the_loss_is_minimised():

@@ -52,9 +52,9 @@ def test_statistics_are_means_since_they_were_last_read(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_learnt_moves_and_stays_finite(kind):
     one = make(kind)
-    before = [values.clone() for values in one.learnt()]
+    before = [values.clone() for values in one.flat_parameters()]
     one.update(filled(one), 8, Now())
-    for old, new in zip(before, one.learnt(), strict=True):
+    for old, new in zip(before, one.flat_parameters(), strict=True):
         assert not torch.equal(old, new)
         assert bool(torch.isfinite(new).all())
 
@@ -63,7 +63,7 @@ def test_targets_follow_by_the_fraction_that_is_asked_for():
     one = make("td3")
     target = one.targets["critic"].value.detach().clone()
     one.critic.parameters.value.data.add_(1.0)
-    one.follow("critic", one.critic, 0.25)
+    one.soft_update("critic", one.critic, 0.25)
     expected = target + 0.25 * (one.critic.parameters.value.detach() - target)
     assert_close(one.targets["critic"].value.detach(), expected)
 

@@ -327,9 +327,9 @@ class TestTemporalAgent:
         class Bound(Add):
             bindings = 0
 
-            def bound(self, ws, options):
+            def prepared_step(self, ws, options):
                 self.bindings += 1
-                return super().bound(ws, options)
+                return super().prepared_step(ws, options)
 
         agent, ws = Bound(), Workspace()
         cast = TemporalAgent(Agents(Count(), Agents(agent)))
@@ -337,7 +337,7 @@ class TestTemporalAgent:
         cast(ws, t=3, n_steps=2)
         assert agent.bindings == 2
         assert_close(ws["y"][:, 0], torch.tensor([10.0, 11.0, 12.0, 4.0, 5.0]))
-        step = Agents(Count(), agent).bound(Workspace(), {})
+        step = Agents(Count(), agent).prepared_step(Workspace(), {})
         with pytest.raises(TypeError, match="no agent declares"):
-            Agents(Count(), agent).bound(ws, {"amonut": 1.0})
+            Agents(Count(), agent).prepared_step(ws, {"amonut": 1.0})
         step(0)

@@ -24,7 +24,7 @@ class Bound(Agent):
 
     reads, writes = ("x",), ("y",)
 
-    def bound(self, ws, options):
+    def prepared_step(self, ws, options):
         put = ws.copier("y")
         return lambda t: put(t, ws.at("x", t))
 

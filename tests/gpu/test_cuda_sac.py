@@ -27,7 +27,7 @@ def make_sac(
 
 
 def flat(runner: OffPolicyRunner) -> torch.Tensor:
-    return torch.cat([value.reshape(-1) for value in runner.algorithm.learnt()])
+    return torch.cat([value.reshape(-1) for value in runner.algorithm.flat_parameters()])
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -31,7 +31,7 @@ def test_values_and_gradients(members, hidden, activation):
         expected = ensemble(x, more).squeeze(-1)
         assert_close(stack.forward(x, more.detach()), expected)
         wanted = torch.autograd.grad((expected * weight).sum(), [more, *ensemble.parameters()])
-        assert_close(stack.backward_more(weight, 2).T, wanted[0])
+        assert_close(stack.backward_actions(weight, 2).T, wanted[0])
         stack.backward(weight)
         for p, gradient in zip(ensemble.parameters(), wanted[1:], strict=True):
             assert_close(p.grad, gradient)

@@ -252,7 +252,7 @@ def test_numbers_that_are_not_finite_stop_the_run_and_say_where(tmp_path):
     runner = make_runner(folder=folder)
     runner.learn(128)
     with torch.no_grad():
-        runner.algorithm.learnt()[0][3] = float("nan")
+        runner.algorithm.flat_parameters()[0][3] = float("nan")
     with pytest.raises(NotFiniteError, match=r"a parameter is not finite|became nan"):
         runner.learn(64)
     assert (folder.failures / "128" / "failure.json").exists()

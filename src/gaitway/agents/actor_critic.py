@@ -181,11 +181,11 @@ class ActorCritic(SeedableAgent):
             ws.put(self.out("actor/memory"), t + 1, actor_state)
             ws.put(self.out("critic/memory"), t + 1, critic_state)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         """The same numbers as `step`, with fewer calls: for small batches on the CPU they are what a rollout costs."""
         network = None if self.is_recurrent or torch.is_grad_enabled() else DenseStack.of(self.actor.network.layers)
         if network is None:
-            return super().bound(ws, options)
+            return super().prepared_step(ws, options)
         head, groups, normalisers = self.head, self.groups["actor"], self.normalisers
         is_random = options.get("stochastic", True)
         draw = head.sampler((options.get("generator") or self.generator("cpu")) if is_random else None)

@@ -91,15 +91,15 @@ class Particles(SeedableAgent):
         return {self.out(name): value for name, value in self._member(0).variables(num_envs, rows).items()}
 
     def step(self, ws: Workspace, t: int, *, stochastic: bool = True, generator: torch.Generator | None = None) -> None:
-        self._bound(ws, stochastic, generator)(t)
+        self._prepared(ws, stochastic, generator)(t)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         """`step` with the weights stacked once."""
         if torch.is_grad_enabled():  # the parameters may move between rows
-            return super().bound(ws, options)
-        return self._bound(ws, options.get("stochastic", True), options.get("generator"))
+            return super().prepared_step(ws, options)
+        return self._prepared(ws, options.get("stochastic", True), options.get("generator"))
 
-    def _bound(self, ws: Workspace, stochastic: bool, generator: torch.Generator | None) -> Callable[[int], None]:
+    def _prepared(self, ws: Workspace, stochastic: bool, generator: torch.Generator | None) -> Callable[[int], None]:
         actors, head, groups = self._stacked("actor"), self.head.frozen(), self.groups["actor"]
         names = [(name, f"env/obs/{name}") for name in groups]
         self.share(ws.B)

@@ -128,11 +128,11 @@ class Algorithm(Protocol):
 
     def update(self, data: Workspace, now: Now) -> dict[str, Tensor]: ...
 
-    def learnt(self) -> list[Tensor]:
+    def flat_parameters(self) -> list[Tensor]:
         """All that is learnt, as flat tensors."""
         ...
 
-    def forget_running(self) -> None:
+    def reset_running_returns(self) -> None:
         """Every environment begins a new episode."""
         ...
 

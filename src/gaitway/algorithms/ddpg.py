@@ -76,8 +76,8 @@ class DDPG(ReplayAlgorithm):
         batch["target"] = self._target(batch)
         self.critic.step(batch)
         self.actor.step(batch)
-        self.follow("critic", self.critic, self.config.tau)
-        self.follow("actor", self.actor, self.config.tau)
+        self.soft_update("critic", self.critic, self.config.tau)
+        self.soft_update("actor", self.actor, self.config.tau)
 
     @torch.no_grad()
     def _target(self, batch: Batch) -> Tensor:

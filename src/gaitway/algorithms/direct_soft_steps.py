@@ -78,7 +78,7 @@ class DirectSteps:
         assert drawn is not None
         values = self.critic.forward(batch["critic"], torch.from_numpy(drawn.action).t()).numpy()
         loss, gradient = actor_loss(values, drawn.log_prob, alpha)
-        by_action = self.critic.backward_more(torch.from_numpy(gradient), len(drawn.action)).numpy()
+        by_action = self.critic.backward_actions(torch.from_numpy(gradient), len(drawn.action)).numpy()
         by_output = squashed_gradient(drawn, by_action, alpha / len(drawn.log_prob))
         self.actor.backward(torch.from_numpy(by_output).t())
         return actor_statistics(torch.tensor(loss), batch)

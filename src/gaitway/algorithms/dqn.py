@@ -103,7 +103,7 @@ class DQN(ReplayAlgorithm):
             super().update(replay, run, now)
             left -= run
             if self.updates % interval == 0:
-                self.follow("values", self.values, 1.0)
+                self.soft_update("values", self.values, 1.0)
 
     def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
         """One update on the transitions `index` [n] (prioritised: on those that these tickets draw)."""

@@ -130,7 +130,7 @@ class Evolution:
         """Learn from the fitness [n] of the individuals of the last `ask`, in their order; returns metrics."""
         raise TypeError(f"{type(self).__name__} does not implement tell")
 
-    def learnt(self) -> list[Tensor]:
+    def flat_parameters(self) -> list[Tensor]:
         """All that is learnt, as flat tensors."""
         return [self.centre]
 

@@ -116,10 +116,10 @@ class PolicyGradient:
         self.policy.update_normalisers(data)  # last, so that the policy that is learnt from is the one that acted
         return metrics
 
-    def learnt(self) -> list[Tensor]:
+    def flat_parameters(self) -> list[Tensor]:
         return [self.engine.parameters.value.detach()]
 
-    def forget_running(self) -> None:
+    def reset_running_returns(self) -> None:
         """Every environment begins a new episode: drop the returns that were under way."""
         if self.reward_scale is not None:
             self.reward_scale.running.zero_()
@@ -146,7 +146,7 @@ class PolicyGradient:
         if self.reward_scale is None:
             return reward
         if self.needs_whole_episodes:
-            self.forget_running()
+            self.reset_running_returns()
         return self.reward_scale.scale(reward, ws["env/done"], ws["env/valid"] if "env/valid" in ws else None)
 
     # Private

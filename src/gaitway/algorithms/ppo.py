@@ -318,10 +318,10 @@ class PPO:
         params, _ = policy.evaluate(fields)
         return float(weighted_mean(policy.head.kl(fields["params"], params), fields.get("weight")))
 
-    def learnt(self) -> list[Tensor]:
+    def flat_parameters(self) -> list[Tensor]:
         return [self.engine.parameters.value.detach()]
 
-    def forget_running(self) -> None:
+    def reset_running_returns(self) -> None:
         """Every environment begins a new episode: drop the returns that were under way."""
         if self.reward_scale is not None:
             self.reward_scale.running.zero_()

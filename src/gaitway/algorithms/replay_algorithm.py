@@ -171,12 +171,12 @@ class ReplayAlgorithm:
             found |= {f"{key}/{name}" if key == "gradient_norm" else key: value for key, value in read.items()}
         return found
 
-    def learnt(self) -> list[Tensor]:
+    def flat_parameters(self) -> list[Tensor]:
         """All that is learnt, as flat tensors."""
         flat = [*(engine.parameters for engine in self.engines.values()), *self.targets.values()]
         return [parameters.value.detach() for parameters in flat]
 
-    def forget_running(self) -> None:
+    def reset_running_returns(self) -> None:
         """Every environment begins a new episode; nothing here depends on it."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -240,8 +240,8 @@ class ReplayAlgorithm:
                 batch[f"{prefix}critic"] = policy.inputs(obs, "critic")
         return batch
 
-    def follow(self, name: str, source: Engine, tau: float) -> None:
-        """Move target `name` a fraction `tau` of the way to what `source` learns."""
+    def soft_update(self, name: str, source: Engine, tau: float) -> None:
+        """Soft (Polyak) update of the target network `name`: a fraction `tau` of the way to what `source` learns."""
         with torch.no_grad():
             self.targets[name].value.lerp_(source.parameters.value, tau)
 

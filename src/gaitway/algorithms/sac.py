@@ -105,7 +105,7 @@ class SAC(ReplayAlgorithm):
                 self._move_temperature(entropy)
         self.critic_engine.step({"critic": batch["critic"], "action": batch["action"], "target": target})
         self.actor_engine.step({"critic": batch["critic"], "alpha": alpha, "entropy": entropy} | proposal)
-        self.follow("critic", self.critic_engine, self.config.tau)
+        self.soft_update("critic", self.critic_engine, self.config.tau)
 
     def _move_temperature(self, entropy: Tensor) -> None:
         """A gradient step whose gradient is known without differentiating."""

@@ -103,7 +103,7 @@ class SVPG(PolicyGradient):
         self.particles.best.fill_(self.returns.best())
         return metrics | {"temperature": self.temperature.clone()} | self.returns.metrics()
 
-    def forget_running(self) -> None:
+    def reset_running_returns(self) -> None:
         self.returns.running[:] = 0.0
 
     def state_dict(self) -> dict[str, Any]:

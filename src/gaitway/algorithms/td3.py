@@ -99,8 +99,8 @@ class TD3(ReplayAlgorithm):
         self.critic.step(batch)
         if phase == self.cycle - 1:
             self.actor.step(batch)
-            self.follow("critic", self.critic, self.config.tau)
-            self.follow("actor", self.actor, self.config.tau)
+            self.soft_update("critic", self.critic, self.config.tau)
+            self.soft_update("actor", self.actor, self.config.tau)
 
     @torch.no_grad()
     def _target(self, batch: Batch, noise: Tensor) -> Tensor:

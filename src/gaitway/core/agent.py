@@ -45,7 +45,7 @@ class Agent(nn.Module):
         """Run `step` on row t."""
         return self.step(ws, t, **options)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         """`step` on `ws` with these options, for a run over many rows: a function of t.
 
         Override it to look up once what stays the same during a run: networks, names, options. Parameters do too.
@@ -139,9 +139,9 @@ class Agents(Agent):
         for agent, names in zip(self.agents, self._plan(tuple(options)), strict=True):
             agent(ws, t, **{name: options[name] for name in names})
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         plan = zip(self, self._plan(tuple(options)), strict=True)
-        steps = [agent.bound(ws, {name: options[name] for name in names}) for agent, names in plan]
+        steps = [agent.prepared_step(ws, {name: options[name] for name in names}) for agent, names in plan]
 
         def step(t: int) -> None:
             for each in steps:
@@ -273,7 +273,7 @@ class TemporalAgent(Around):
         first = {**options, "reset": True} if reset else options
         check_declared(self.agent, tuple(first))
         agent, resets, count = self.agent, self.agent.resets, 0
-        step = agent.bound(ws, options)
+        step = agent.prepared_step(ws, options)
         if reset and len(ws):
             ended = torch.ones(ws.B, dtype=torch.bool, device=ws[next(iter(ws))].device)
         while n_steps is None or count < n_steps:

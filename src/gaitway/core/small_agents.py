@@ -94,10 +94,10 @@ class WithOptions(Around):
     def step(self, ws: Workspace, t: int, **options: Any) -> None:
         self(ws, t, **options)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         if "t" in self.fixed:
-            return super().bound(ws, options)
-        return self.agent.bound(ws, {**options, **self.fixed})
+            return super().prepared_step(ws, options)
+        return self.agent.prepared_step(ws, {**options, **self.fixed})
 
 
 class CopyAgent(Agent):

@@ -121,8 +121,8 @@ class Traced(Around):
     def step(self, ws: Workspace, t: int, **options: Any) -> None:
         self.agent.step(self._seen(ws), t, **options)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
-        return self.agent.bound(self._seen(ws), options)
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
+        return self.agent.prepared_step(self._seen(ws), options)
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
         self.agent.reset(self._seen(ws), t, mask)

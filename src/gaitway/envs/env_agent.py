@@ -78,9 +78,9 @@ class Observe(_EnvPart):
         return self
 
     def step(self, ws: Workspace, t: int, *, reset: bool = False) -> None:
-        self.bound(ws, {"reset": reset})(t)
+        self.prepared_step(ws, {"reset": reset})(t)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         world, reset = self._world[0], options.get("reset", False)
         copiers = [(group, ws.copier(name)) for group, name in zip(world.groups, self.writes, strict=True)]
         world.written = None
@@ -112,9 +112,9 @@ class Advance(_EnvPart):
         self.writes = tuple(writes)
 
     def step(self, ws: Workspace, t: int) -> None:
-        self.bound(ws, {})(t)
+        self.prepared_step(ws, {})(t)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         world = self._world[0]
         # copies, because the environment will use the memory of its results again
         put_reward, put_terminated, put_truncated, put_valid = (

@@ -147,9 +147,9 @@ class FrameAgent(Agent):
 
     def step(self, ws: Workspace, t: int, *, reset: bool = False) -> None:
         """Write row t. Row 0 starts new episodes everywhere, as does any row with `reset=True`."""
-        self.bound(ws, {"reset": reset})(t)
+        self.prepared_step(ws, {"reset": reset})(t)
 
-    def bound(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         reset = options.get("reset", False)
         put = {name: ws.copier(name) for name in self.writes}  # copies: the memory of a row is used again
         reward = self.out("env/reward")

@@ -41,16 +41,16 @@ def squashed_action(output: np.ndarray, noise: np.ndarray, log_std_range: tuple[
     u = output[:size] + spread
     distance = np.abs(u)
     distance *= 2.0
-    surprise = np.exp(-distance)
-    surprise += 1.0
-    np.log(surprise, out=surprise)
-    surprise *= -2.0
-    surprise -= distance
-    surprise += log_std
+    negative_log_prob = np.exp(-distance)
+    negative_log_prob += 1.0
+    np.log(negative_log_prob, out=negative_log_prob)
+    negative_log_prob *= -2.0
+    negative_log_prob -= distance
+    negative_log_prob += log_std
     noise = noise * noise
     noise *= 0.5
-    surprise += noise
-    log_prob = surprise.sum(0)
+    negative_log_prob += noise
+    log_prob = negative_log_prob.sum(0)
     log_prob += size * LOG_NORMALISER
     return Squashed(np.tanh(u), np.negative(log_prob, out=log_prob), spread, output[size:] == log_std)
 

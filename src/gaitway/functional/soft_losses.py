@@ -29,9 +29,9 @@ def squashed_action(output: Tensor, noise: Tensor, log_std_range: tuple[float, f
     log_std = log_std.clamp(*log_std_range)
     u = torch.addcmul(mean, log_std.exp(), noise)
     # minus the density; softplus with beta 2 is log(1 + exp(2 u)) / 2
-    surprise = torch.add(torch.sub(log_std, F.softplus(u, 2.0), alpha=4.0), u, alpha=2.0)
-    surprise = torch.addcmul(surprise, noise, noise, value=0.5).sum(-1)
-    return u.tanh(), -surprise - noise.shape[-1] * LOG_NORMALISER
+    negative_log_prob = torch.add(torch.sub(log_std, F.softplus(u, 2.0), alpha=4.0), u, alpha=2.0)
+    negative_log_prob = torch.addcmul(negative_log_prob, noise, noise, value=0.5).sum(-1)
+    return u.tanh(), -negative_log_prob - noise.shape[-1] * LOG_NORMALISER
 
 
 def soft_target(reward: Tensor, discount: Tensor, next_values: Tensor, next_log_prob: Tensor, alpha: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ class EnsembleStack:
             if layer:
                 slope = torch.bmm(slope, self.weights[layer].mT, out=memory.slopes[layer - 1])
 
-    def backward_more(self, gradient: Tensor, columns: int) -> Tensor:
+    def backward_actions(self, gradient: Tensor, columns: int) -> Tensor:
         """From the gradient by the result [N, B] to that by the last `columns` of the input, [columns, B].
 
         With more than two members each goes only through the rows where its gradient is not zero: if the smallest of N

@@ -44,7 +44,7 @@ class EpisodeStatistics:
         self.running_return -= base_return
         self.running_length -= base_length
 
-    def forget_running(self) -> None:
+    def reset_running_returns(self) -> None:
         """Every instance begins a new episode: drop what was counted of the unfinished ones."""
         self.running_return[:] = 0.0
         self.running_length[:] = 0

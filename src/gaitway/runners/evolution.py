@@ -111,7 +111,7 @@ class EvolutionRunner(Runner):
         self.iteration += 1
         self.env_steps += steps
         if self.config.finite_checks:
-            for parameters in self.algorithm.learnt():
+            for parameters in self.algorithm.flat_parameters():
                 check_update(numbers, parameters, self.iteration, self.env_steps)
         numbers |= {"return": float(fitness.mean()), "best_return": float(fitness.max())}
         episodes = settings.population * settings.episodes

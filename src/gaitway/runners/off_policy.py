@@ -148,8 +148,8 @@ class OffPolicyRunner(Runner):
             self._credit = Fraction(0)
         if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
             self.replay.cut()
-            self.episodes.forget_running()
-            self.algorithm.forget_running()
+            self.episodes.reset_running_returns()
+            self.algorithm.reset_running_returns()
 
     def _make_replay(self) -> StepReplay:
         """An empty replay, with the dataset beside it if that is mixed in."""
@@ -250,7 +250,7 @@ class OffPolicyRunner(Runner):
     def _check(self, numbers: dict[str, float], first_step: int) -> None:
         """What the environment said, then what was learnt from it, then what the policy made of that."""
         check_rollout(self.rollout, self.env.spec, first_step, prefix="env/")
-        for parameters in self.algorithm.learnt():
+        for parameters in self.algorithm.flat_parameters():
             check_update(numbers, parameters, self.iteration, self.env_steps, "lower the learning rates of algorithm")
         check_rollout(self.rollout, self.env.spec, first_step)
 

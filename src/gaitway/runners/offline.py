@@ -135,5 +135,5 @@ class OfflineRunner(Runner):
                     f"{name} became {value} up to update {self.env_steps}; {ADVICE}, the last checkpoint is good",
                     {"term": name, "iteration": self.iteration, "env_steps": self.env_steps},
                 )
-        for parameters in self.algorithm.learnt():
+        for parameters in self.algorithm.flat_parameters():
             check_update({}, parameters, self.iteration, self.env_steps, ADVICE)

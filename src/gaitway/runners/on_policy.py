@@ -104,8 +104,8 @@ class OnPolicyRunner(Runner):
         self.upkeep.load_state_dict(state)
         if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
             self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=device)
-            self.episodes.forget_running()
-            self.algorithm.forget_running()
+            self.episodes.reset_running_returns()
+            self.algorithm.reset_running_returns()
 
     def _begin(self) -> None:
         self.world.restore(first_observation(self.env, self.config))
@@ -126,7 +126,7 @@ class OnPolicyRunner(Runner):
             if self.config.finite_checks:
                 with self.upkeep.timed("log"):
                     check_rollout(self.rollout, self.env.spec, first_step)
-                    for parameters in self.algorithm.learnt():
+                    for parameters in self.algorithm.flat_parameters():
                         check_update(numbers, parameters, self.iteration, self.env_steps)
         with self.upkeep.timed("log"):
             self.episodes.add(self.rollout)
@@ -140,7 +140,7 @@ class OnPolicyRunner(Runner):
         ws, rows = self.rollout, self.algorithm.config.rollout_steps
         if self.algorithm.needs_whole_episodes and self.iteration:
             self.world.restore(self.env.reset())
-            self.episodes.forget_running()
+            self.episodes.reset_running_returns()
             self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.env.device)
         if self.iteration:
             for name in self._carried():
