@@ -162,12 +162,17 @@ def test_wrapper_names():
         ({"name": f"{__name__}:__name__"}, "name a class or a function"),
         (
             {"name": "history", "lenth": 3},
-            r"no option 'lenth' \(did you mean 'length'\?\); it has \['group', 'length'\]",
+            r"no option 'lenth' \(did you mean 'length'\?\); it has group, length$",
         ),
         ({"name": f"{__name__}:Doubled", "factr": 3}, "did you mean 'factor'"),
-        ({"name": "scale_reward"}, r"needs \['scale'\]"),
-        ({"name": "xyzzy"}, r"no wrapper 'xyzzy'; use one of \['features', .*\] or package\.module:Class$"),
-        ("history", "the wrapper 'history' has no name"),
+        ({"name": "scale_reward"}, "scale_reward needs scale; write {name: scale_reward, scale: ...}"),
+        ({"name": "xyzzy"}, r"^env.wrappers: there is no 'xyzzy'; use one of features, .* or package\.module:Class$"),
+        ("history", "env.wrappers is 'history', which has no name"),
+        ({"name": "history", "length": "long"}, "env.wrappers.length is the text 'long'; expected an integer"),
+        ({"name": "history", "length": 0}, "env.wrappers: length is 0"),
+        ({"name": "history", "group": "pos"}, "env.wrappers: .* has no observation group 'pos'"),
+        ({"name": "history", "env": "toy/cartpole"}, "history has no option 'env'"),
+        ({"name": "builtins:object"}, "'builtins:object' cannot be used here"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(options, words):

@@ -9,15 +9,15 @@ options of the environments (`max_episode_steps`).
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.core.config import did_you_mean, resolve_class
+from gaitway.core.parts import find_part, make_part
 from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
 
 
@@ -202,37 +202,13 @@ WRAPPERS: dict[str, Callable[..., VecEnv] | str] = {
 """Those given by their path are imported when they are used."""
 
 
-def make_wrapper(env: VecEnv, options: Mapping[str, Any]) -> VecEnv:
-    """Wrap `env` as `{"name": ..., **options}` says; a name of `WRAPPERS` or `package.module:Class`."""
-    rest = dict(options) if isinstance(options, Mapping) else {}
-    name = rest.pop("name", None)
-    if not isinstance(name, str):
-        raise ValueError(f"the wrapper {options!r} has no name; write {{name: ...}} with one of {sorted(WRAPPERS)}")
-    if name not in WRAPPERS and ":" not in name:
-        hint = did_you_mean(name, WRAPPERS)
-        raise ValueError(f"no wrapper {name!r}{hint}; use one of {sorted(WRAPPERS)} or package.module:Class")
-    known = WRAPPERS.get(name, name)
-    wrapper = resolve_class(known) if isinstance(known, str) else known
-    _check_options(name, wrapper, rest)
-    return wrapper(env, **rest)
+def make_wrapper(env: VecEnv, options: Mapping[str, Any], key: str = "env.wrappers") -> VecEnv:
+    """Wrap `env` as `{"name": ..., **options}` says; a name of `WRAPPERS` or `package.module:Class`.
 
-
-def _check_options(name: str, wrapper: Callable[..., VecEnv], options: Mapping[str, Any]) -> None:
-    """Compare `options` with the keyword arguments of `wrapper` after the environment."""
-    if not callable(wrapper):
-        raise ValueError(f"{name!r} is {wrapper!r}; name a class or a function that takes an environment")
-    parameters = list(inspect.signature(wrapper).parameters.values())[1:]
-    if any(item.kind is item.VAR_KEYWORD for item in parameters):
-        return
-    named = [item for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
-    known = {item.name: item for item in named if item.name != "name"}  # `name` says which wrapper it is
-    for option in options:
-        if option not in known:
-            hint = did_you_mean(str(option), known)
-            raise ValueError(f"the wrapper {name!r} has no option {option!r}{hint}; it has {sorted(known)}")
-    missing = [item.name for item in known.values() if item.default is item.empty and item.name not in options]
-    if missing:
-        raise ValueError(f"the wrapper {name!r} needs {missing}; write {{name: {name}, {missing[0]}: ...}}")
+    The environment is the first argument of a wrapper, whatever its name; `key` is where the entry stands, for errors.
+    """
+    name, wrapper, _ = find_part(options, WRAPPERS, key)
+    return make_part(options, {name: partial(wrapper, env)}, key, given={})
 
 
 def columns_of(group: ObservationGroup, at: int) -> Tensor:
