@@ -10,7 +10,7 @@ import argparse
 import torch
 from _rounds import write
 
-from gaitway.agents.actor_critic import InferencePolicy
+from gaitway.agents.policy import InferencePolicy
 from gaitway.cli.build import build_env
 from gaitway.cli.inspect_run import load_policy, open_run
 

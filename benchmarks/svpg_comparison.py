@@ -21,7 +21,7 @@ import torch
 from _rounds import machine, revision
 from classic_gates import gaitway
 
-from gaitway.agents.actor_critic import InferencePolicy
+from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.trajectories import plot_histograms
 from gaitway.cli.build import build_env
 from gaitway.cli.inspect_run import load_policy, open_run

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from gaitway import make_env
-from gaitway.agents.actor_critic import InferencePolicy
+from gaitway.agents.policy import InferencePolicy
 from gaitway.cli.inspect_run import load_policy, open_run
 from gaitway.envs.pictures.render import FOLLOW
 from gaitway.envs.pictures.scene import Camera, native_task

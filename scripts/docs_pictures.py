@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from gaitway.agents.actor_critic import InferencePolicy
+from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.facets import plot_dataframe
 from gaitway.analysis.maps import action_value_map
 from gaitway.analysis.plane import Plane

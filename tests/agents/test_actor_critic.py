@@ -3,15 +3,8 @@
 import pytest
 import torch
 
-from gaitway.agents.actor_critic import (
-    ActorCritic,
-    ActorCriticConfig,
-    DistributionConfig,
-    InferencePolicy,
-    MemoryConfig,
-    Observations,
-    learnt_parameters,
-)
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
+from gaitway.agents.policy import InferencePolicy, learnt_parameters
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.registry import make_env
@@ -30,7 +23,7 @@ def test_the_order_of_groups_is_the_order_of_inputs():
         ActorCriticConfig(observations=Observations(actor=("b", "a")), normalise_observations=False),
     )
     obs = {"a": torch.tensor([[1.0]]), "b": torch.tensor([[2.0, 3.0]])}
-    assert policy.inputs(obs, "actor").tolist() == [[2.0, 3.0, 1.0]]
+    assert policy.network_input(obs, "actor").tolist() == [[2.0, 3.0, 1.0]]
 
 
 def test_parameters_depend_on_the_generator_alone():
@@ -69,7 +62,7 @@ def test_normalisers_count_each_row_once_and_travel_with_the_policy():
     twin = ActorCritic(spec(("policy", 2)))
     twin.load_state_dict(policy.state_dict())
     obs = {"policy": torch.tensor([[5.0, -1.0]])}
-    assert torch.equal(twin.inputs(obs, "actor"), policy.inputs(obs, "actor"))
+    assert torch.equal(twin.network_input(obs, "actor"), policy.network_input(obs, "actor"))
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])

@@ -35,7 +35,7 @@ def test_default_groups():
         control_dt=0.02,
         max_episode_steps=10,
     )
-    with pytest.raises(ValueError, match="reads vectors"):
+    with pytest.raises(ValueError, match="networks read vectors, so let a block"):
         default_groups(image, "actor", Observations(actor=("camera",)))
 
 

@@ -7,8 +7,9 @@ import torch
 from policy_gradient_cases import CHOICE, FORCES, SMALL, make_policy, rollout_of
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, DistributionConfig, InferencePolicy, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic, DistributionConfig, MemoryConfig, Observations
 from gaitway.agents.particles import Particles, ParticlesConfig
+from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.policy_functions import critic_function
 from gaitway.core.agent import TemporalAgent
 from gaitway.core.seeding import stream
@@ -54,14 +55,14 @@ def test_every_column_is_that_of_its_particle(name):
     ws = rollout_of(policy, num_envs=N * SHARE)
     assert bool(ws["env/truncated"].any())
     raw = policy.raw_actions(ws)
-    output, value = policy.outputs(policy.learner_inputs(ws))
+    output, value = policy.outputs(policy.learner_inputs(ws)).values()
     params, log_prob, entropy = policy.head.score(output, raw)
     now, following = policy.values(ws)
     assert_close(params, ws["policy/params"])
     assert_close(policy.head.kl(params, params), torch.zeros_like(log_prob), atol=1e-6, rtol=0)
     for i, member in enumerate(policy.members):
         columns, mine = slice(i * SHARE, (i + 1) * SHARE), own(ws, i)
-        expected, expected_value = member.outputs(member.learner_inputs(mine))
+        expected, expected_value = member.outputs(member.learner_inputs(mine)).values()
         assert_close(output[:, columns], expected)
         assert_close(value[:, columns], expected_value)
         for found, right in zip((params, log_prob, entropy), member.head.score(expected, raw[:, columns]), strict=True):
@@ -69,7 +70,7 @@ def test_every_column_is_that_of_its_particle(name):
         for found, right in zip((now, following), member.values(mine), strict=True):
             assert_close(found[:, columns], right)
     other = policy.members[1]
-    borrowed = other.head(other.outputs(other.learner_inputs(own(ws, 0)))[0])
+    borrowed = other.head(other.outputs(other.learner_inputs(own(ws, 0)))["output"])
     assert (params[:, :SHARE] - borrowed).abs().max() > 1e-3  # so a mistaken owner would show
 
 
@@ -107,7 +108,7 @@ def test_one_particle_is_an_actor_critic():
 def test_gradients_stay_with_their_particle():
     policy = make_particles("gaussian")
     ws = rollout_of(policy, num_envs=N * SHARE)
-    output, value = policy.outputs(policy.learner_inputs(ws))
+    output, value = policy.outputs(policy.learner_inputs(ws)).values()
     _, log_prob, _ = policy.head.score(output, policy.raw_actions(ws))
     (log_prob[:, SHARE : 2 * SHARE].sum() + value[:, SHARE : 2 * SHARE].sum()).backward()
     for i, member in enumerate(policy.members):
@@ -128,7 +129,7 @@ def test_actor_and_critic_may_read_different_groups():
     with torch.no_grad():
         for t in range(4):
             policy.step(ws, t, generator=generator)
-        _, value = policy.outputs(policy.learner_inputs(ws.slice(0, 4)))
+        value = policy.outputs(policy.learner_inputs(ws.slice(0, 4)))["value"]
         x = torch.cat((ws["env/obs/more"], ws["env/obs/policy"]), -1)[:4, 2 * SHARE :]
         assert_close(value[:, 2 * SHARE :], policy.members[2].critic.network(x).squeeze(-1))
 
@@ -164,7 +165,7 @@ def test_statistics_of_observations_are_those_of_all_particles():
     norm = policy.members[0].normalisers.of("policy")
     assert all(member.normalisers.of("policy") is norm for member in policy.members)
     seen = ws["env/obs/policy"][:12].reshape(-1, 3)
-    assert_close(policy.inputs({"policy": seen.mean(0)}, "actor"), torch.zeros(3), atol=1e-5, rtol=0)
+    assert_close(policy.network_input({"policy": seen.mean(0)}, "actor"), torch.zeros(3), atol=1e-5, rtol=0)
 
 
 def test_outputs_have_the_prefix():

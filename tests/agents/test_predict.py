@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, InferencePolicy, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig, Observations
+from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.predict import predict_action
 from gaitway.agents.soft_actor_critic import SoftActorCritic
 from gaitway.core.seeding import stream
@@ -89,7 +90,7 @@ def test_the_normaliser_is_included():
     assert not np.allclose(before, after)
     bare = ActorCritic(spec(CONTINUOUS), ActorCriticConfig(normalise_observations=False))
     bare.load_state_dict(policy.state_dict(), strict=False)
-    normalised = policy.inputs({"policy": observation[None]}, "actor")[0]
+    normalised = policy.network_input({"policy": observation[None]}, "actor")[0]
     assert np.allclose(predict_action(bare, normalised, clip=False), after, atol=1e-6)
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import InferencePolicy
 from gaitway.agents.observations import Observations
+from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
@@ -60,7 +60,7 @@ def test_playing_and_learning_see_the_same_distribution():
     policy = make()
     obs = obs_of(policy, rows=5)
     noise = torch.randn(5, 2, generator=stream(3, "noise"))
-    unit, log_prob = policy.propose(policy.inputs(obs, "actor"), noise)
+    unit, log_prob = policy.propose(policy.network_input(obs, "actor"), noise)
     played, _ = policy.act(obs, None, True, stream(3, "noise"))  # draws the same noise
     assert_close(policy.unit_action(played), unit)
     # the head's density is that of the environment's action: the ranges differ by 1 and by 2
@@ -95,11 +95,11 @@ def test_actor_and_critics_read_their_own_groups():
     assert policy.groups == {"actor": ("extra", "policy"), "critic": ("critic",)}
     assert policy.reads == ("env/obs/extra", "env/obs/policy", "env/obs/critic")
     obs = obs_of(policy)
-    assert torch.equal(policy.inputs(obs, "actor"), torch.cat((obs["extra"], obs["policy"]), -1))
-    values = policy.values(policy.critic, policy.inputs(obs, "critic"), torch.zeros(6, 2))
+    assert torch.equal(policy.network_input(obs, "actor"), torch.cat((obs["extra"], obs["policy"]), -1))
+    values = policy.values(policy.critic, policy.network_input(obs, "critic"), torch.zeros(6, 2))
     assert values.shape == (2, 6)
     obs["critic"] = obs["critic"] + 1.0
-    assert not torch.equal(policy.values(policy.critic, policy.inputs(obs, "critic"), torch.zeros(6, 2)), values)
+    assert not torch.equal(policy.values(policy.critic, policy.network_input(obs, "critic"), torch.zeros(6, 2)), values)
     action, _ = policy.act({name: obs[name] for name in ("extra", "policy")}, None, False)  # the critic's is not needed
     assert action.shape == (6, 2)
 
@@ -153,7 +153,7 @@ def test_normalisers_are_those_of_the_groups():
     policy.update_normalisers(ws)
     assert policy.normalisers["group:policy"].mean.tolist() == [0.5, 0.5, 0.5]
     # 4 rows with mean and deviation 0.5: 1 becomes 0.5 / 0.51
-    assert_close(policy.inputs({"policy": torch.ones(1, 3)}, "critic"), torch.full((1, 3), 0.5 / 0.51))
+    assert_close(policy.network_input({"policy": torch.ones(1, 3)}, "critic"), torch.full((1, 3), 0.5 / 0.51))
     assert "normalisers.group:policy.mean" in policy.state_dict()
 
 
@@ -182,7 +182,7 @@ def test_what_it_cannot_do_is_named():
         make(ActionSpec("multi_discrete", ("a", "b"), choices=(2, 3)))
     with pytest.raises(ValueError, match="finite"):
         make(ActionSpec("continuous", ("a",), (-math.inf,), (1.0,)))
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="critics is 0"):
         make(critics=0)
     with pytest.raises(ValueError, match="must increase"):
         make(log_std_range=(2.0, -5.0))

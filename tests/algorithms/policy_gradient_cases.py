@@ -51,7 +51,7 @@ def stays(runner):
     """How likely the policy is to stay, when it is asked."""
     asked = {"policy": torch.eye(4)[:1]}
     with torch.no_grad():
-        output, _ = runner.policy.actor(runner.policy.inputs(asked, "actor"), None)
+        output, _ = runner.policy.actor(runner.policy.network_input(asked, "actor"), None)
     return runner.policy.head(output)[0, 1].exp().item()
 
 

@@ -248,13 +248,13 @@ def test_advantages_that_leak_into_the_episode_before_teach_to_leave(monkeypatch
 
 
 def test_a_flipped_sign_teaches_to_leave(monkeypatch):
-    right = A2C.losses
+    right = a2c.PolicyLoss.__call__
 
-    def flipped(self, *arguments):
-        losses, statistics = right(self, *arguments)
-        return losses | {"policy": -losses["policy"]}, statistics
+    def flipped(self, batch, now):
+        loss, statistics = right(self, batch, now)
+        return -loss, statistics
 
-    monkeypatch.setattr(A2C, "losses", flipped)
+    monkeypatch.setattr(a2c.PolicyLoss, "__call__", flipped)
     assert learnt() < 0.2
 
 

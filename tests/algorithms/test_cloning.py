@@ -112,29 +112,29 @@ def test_the_gradient_of_a_choice_is_probability_minus_what_was_done():
     engine.parameters.differentiate(loss)
     output, _ = algorithm.policy.actor(fields["obs/policy"], None)
     expected = (output.softmax(-1) - torch.eye(3)[fields["action"] - 2]).mean(0)
-    torch.testing.assert_close(algorithm.policy.actor.last_layer.bias.grad, expected.detach())
+    torch.testing.assert_close(algorithm.policy.actor.network.last.bias.grad, expected.detach())
 
 
 def test_accuracy_and_squared_error_by_hand():
     algorithm = make(CHOICE)
     with torch.no_grad():
-        algorithm.policy.actor.last_layer.weight.zero_()
-        algorithm.policy.actor.last_layer.bias.copy_(torch.tensor([0.0, 2.0, 1.0]))  # always action 3
+        algorithm.policy.actor.network.last.weight.zero_()
+        algorithm.policy.actor.network.last.bias.copy_(torch.tensor([0.0, 2.0, 1.0]))  # always action 3
     statistics = algorithm._loss({"actor": torch.zeros(4, 3), "action": torch.tensor([3, 2, 3, 4])})[1]
     assert float(statistics["accuracy"]) == 0.5
     assert "squared_error" not in statistics
 
     switches = make(SWITCHES)
     with torch.no_grad():
-        switches.policy.actor.last_layer.weight.zero_()
-        switches.policy.actor.last_layer.bias.copy_(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0]))  # always (0, 2)
+        switches.policy.actor.network.last.weight.zero_()
+        switches.policy.actor.network.last.bias.copy_(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0]))  # always (0, 2)
     done = torch.tensor([[0, 2], [0, 1], [1, 2], [1, 0]])
     assert float(switches._loss({"actor": torch.zeros(4, 3), "action": done})[1]["accuracy"]) == 0.5  # of 8 decisions
 
     legs = make(LEGS)
     with torch.no_grad():
-        legs.policy.actor.last_layer.weight.zero_()
-        legs.policy.actor.last_layer.bias.copy_(torch.tensor([0.5, 0.5]))  # 0 + 1 * 0.5 and 2 + 2 * 0.5
+        legs.policy.actor.network.last.weight.zero_()
+        legs.policy.actor.network.last.bias.copy_(torch.tensor([0.5, 0.5]))  # 0 + 1 * 0.5 and 2 + 2 * 0.5
     done = torch.tensor([[0.5, 3.0], [1.5, 1.0]])
     statistics = legs._loss({"actor": torch.zeros(2, 3), "action": done})[1]
     assert float(statistics["squared_error"]) == pytest.approx((0 + 0 + 1 + 4) / 4)
@@ -166,7 +166,7 @@ def test_the_deviation_becomes_that_of_the_data():
     wanted = torch.tensor([0.1, 0.4])
     algorithm = make(LEGS, agent={"actor_hidden": ()}, batch_size=64)
     with torch.no_grad():
-        algorithm.policy.actor.last_layer.weight.zero_()
+        algorithm.policy.actor.network.last.weight.zero_()
     replay = filled(algorithm, steps(LEGS, lambda obs: torch.tensor([0.2, 2.6]) + wanted * noise))
     algorithm.update(replay, 1500, Now())
     output, _ = algorithm.policy.actor(torch.zeros(1, 3), None)

@@ -5,9 +5,10 @@ import torch
 from torch.testing import assert_close
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
+from gaitway.algorithms.algorithm import Now, Schedule
 from gaitway.algorithms.direct_gradient import DirectGradient
-from gaitway.algorithms.ppo import PPO, PPOConfig
-from gaitway.algorithms.terms import Entropy, Surrogate, ValueLoss
+from gaitway.algorithms.ppo import PPO, PPOConfig, standard_terms
+from gaitway.algorithms.terms import Entropy, Surrogate, Terms, ValueLoss
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
@@ -38,9 +39,9 @@ def batch_of(ppo: PPO, weight: bool = False) -> dict[str, torch.Tensor]:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
-    batch = {"inputs/actor": normal(SAMPLES, 5)}
+    batch = {"obs/policy": normal(SAMPLES, 5)}
     if policy.groups["critic"] != policy.groups["actor"]:
-        batch["inputs/critic"] = normal(SAMPLES, 7)
+        batch["obs/all"] = normal(SAMPLES, 7)
     with torch.no_grad():
         params, value = policy.evaluate(batch)
         batch["params"] = torch.cat((params[:, :2] + 0.2 * normal(SAMPLES, 2), params[:, 2:] * 1.1), -1)
@@ -52,17 +53,21 @@ def batch_of(ppo: PPO, weight: bool = False) -> dict[str, torch.Tensor]:
     return batch
 
 
+def terms_of(policy, terms) -> Terms:
+    return Terms(terms, policy, torch.device("cpu"))
+
+
 def both_ways(ppo: PPO, batch) -> tuple[dict, dict, torch.Tensor, torch.Tensor]:
     """Statistics and flat gradients, by autograd and directly."""
     gradient = ppo.engine.parameters.gradient
-    total, general = ppo._loss(batch)
+    total, general = ppo.terms.loss(batch)
     ppo.engine.parameters.differentiate(total)
     by_autograd = gradient.clone()
     for parameter in ppo.policy.parameters():
         if parameter.grad is not None:
             parameter.grad.fill_(torch.nan)  # poisoned: everything must be overwritten
-    coefficients = [float(term.coef) for term in ppo.terms]
-    direct = DirectGradient.of(ppo.policy, ppo.terms)(batch, coefficients)
+    ppo.terms.begin(Now())
+    direct = DirectGradient.of(ppo.policy, ppo.terms)(batch)
     return general, direct, by_autograd, gradient.clone()
 
 
@@ -121,8 +126,9 @@ def test_training_goes_the_same_way(schedule):
         config = PPOConfig(entropy_coef=0.01, schedule=schedule, normalise_advantage="minibatch")
         ppo = PPO(policy, config, num_envs=8, terms=terms)
         batch = batch_of(ppo)
-        assert (ppo.engine.direct is None) == (terms is not None)
-        ppo._weights = [1.0, 0.5, 0.01]
+        assert (ppo._direct is None) == (terms is not None)
+        ppo.engine.direct = ppo._direct
+        ppo.terms.begin(Now())
         for _ in range(20):
             ppo.engine.step(batch)
         results.append((ppo.engine.parameters.value.detach().clone(), ppo.engine.read()))
@@ -143,27 +149,56 @@ def test_other_policies_terms_and_modes_take_the_general_way():
     }
     for name, config in policies.items():
         ppo = learner(config)
-        assert DirectGradient.of(ppo.policy, standard) is None, name
-        assert ppo.engine.direct is None, name
+        assert DirectGradient.of(ppo.policy, terms_of(ppo.policy, standard)) is None, name
+        assert ppo._direct is None, name
     ppo = learner()
-    assert DirectGradient.of(ppo.policy, standard[:2]) is None
-    assert DirectGradient.of(ppo.policy, [standard[1], standard[0], standard[2]]) is None
+    assert DirectGradient.of(ppo.policy, terms_of(ppo.policy, standard)) is not None
+    assert DirectGradient.of(ppo.policy, terms_of(ppo.policy, standard[:2])) is None
+    assert DirectGradient.of(ppo.policy, terms_of(ppo.policy, [standard[1], standard[0], standard[2]])) is None
     fresh = ActorCritic(spec(), None, stream(0, "parameters"))
-    assert DirectGradient.of(fresh, standard) is None  # nowhere to put the gradient
+    assert DirectGradient.of(fresh, terms_of(fresh, standard)) is None  # nowhere to put the gradient
     compiled = PPO(fresh, PPOConfig(), num_envs=8, execution=Execution(ExecutionConfig("compiled")))
-    assert compiled.engine.direct is None
+    assert compiled._direct is None
+
+
+class Effort:
+    """A further term, of actor, critic and standard deviation."""
+
+    name, coef, reads = "effort", 0.3, ()
+
+    def __call__(self, batch, now):
+        params, value = batch["new/params"], batch["new/value"]
+        loss = (batch["new/mean"].square().sum(-1) + 0.5 * params[..., 2:].sum(-1) + 0.1 * value.square()).mean()
+        return loss + 0.1 * batch["new/log_prob"].mean(), {"effort/value": value.mean().detach()}
+
+
+@pytest.mark.parametrize("weight", [False, True])
+@pytest.mark.parametrize("coef", [0.3, 0.0, Schedule(0.5, 0.1, over=1)])
+def test_a_further_term_adds_its_gradient(coef, weight):
+    ppo = learner(config=wide(std_type="scalar"), entropy_coef=0.01)
+    ppo.terms = terms_of(ppo.policy, [*standard_terms(ppo.config, ppo.policy), Effort()])
+    ppo.terms.terms[-1].coef = coef
+    ppo.terms.begin(Now())
+    general, direct, by_autograd, by_hand = both_ways(ppo, batch_of(ppo, weight))
+    assert set(direct) == set(general)
+    for name, value in general.items():
+        assert_close(direct[name], value, atol=2e-6, rtol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+    assert_close(by_hand, by_autograd, atol=1e-6, rtol=1e-4)
+    plain = both_ways(learner(config=wide(std_type="scalar"), entropy_coef=0.01), batch_of(ppo, weight))[3]
+    assert ((by_hand - plain).abs().max() > 0.01) == (coef != 0.0)
 
 
 def test_what_is_not_finite_shows_and_a_clip_may_be_changed(recwarn):
     ppo = learner()
     direct, batch = DirectGradient.of(ppo.policy, ppo.terms), batch_of(ppo)
-    before = direct(batch, (1.0, 0.5, 0.0))["clip_fraction"]
-    ppo.terms[0].clip = 0.01
-    assert direct(batch, (1.0, 0.5, 0.0))["clip_fraction"] > before
+    ppo.terms.begin(Now())
+    before = direct(batch)["clip_fraction"]
+    ppo.terms.terms[0].clip = 0.01
+    assert direct(batch)["clip_fraction"] > before
     batch["raw"][3] = 1e30
     batch["return"][5] = torch.inf
-    statistics = direct(batch, (1.0, 0.5, 0.0))
+    statistics = direct(batch)
     assert not statistics["loss/value"].isfinite()
     batch["raw"][3] = torch.nan
-    assert direct(batch, (1.0, 0.5, 0.0))["loss/surrogate"].isnan()
+    assert direct(batch)["loss/surrogate"].isnan()
     assert not recwarn.list

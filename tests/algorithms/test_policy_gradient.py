@@ -57,8 +57,8 @@ def test_observations_are_counted_after_the_update(make, config):
     env = make_env("toy/pendulum", num_envs=4, seed=0, max_episode_steps=10)
     runner = make_runner(env, make, config(rollout_steps=10), ActorCriticConfig(actor_hidden=(8,)))
     seen = []
-    losses = runner.algorithm.losses
-    runner.algorithm.losses = lambda batch, *more: (seen.append(batch["inputs/actor"].clone()), losses(batch, *more))[1]
+    loss = runner.algorithm.engine.loss
+    runner.algorithm.engine.loss = lambda batch: (seen.append(batch["obs/pos"].clone()), loss(batch))[1]
     runner.learn(40)
     assert_close(1.01 * seen[0][..., :2], runner.rollout["env/obs/pos"][:10])  # mean 0, deviation 1 + 0.01
     runner.learn(40)
@@ -95,7 +95,7 @@ def test_numbers_that_cannot_work_are_refused():
 
 def test_a_leaf_that_lacks_its_equations_says_so():
     policy = make_policy()
-    algorithm = PolicyGradient(policy, PolicyGradientConfig(), num_envs=5, execution=None)
+    algorithm = PolicyGradient(policy, PolicyGradientConfig(), [], num_envs=5, terms=(), execution=None)
     with pytest.raises(TypeError, match="PolicyGradient does not implement prepare"):
         algorithm.update(rollout_of(policy), Now())
 

@@ -84,13 +84,13 @@ def test_ratio_sees_every_broken_twin(memory, mutation):
 
     def change(fields):
         if mutation == "state after the step":
-            fields["memory/actor"] = runner.rollout["actor/memory"][1]
+            fields["memory/actor/memory"] = runner.rollout["actor/memory"][1]
         elif mutation == "starts shifted":
             fields["starts"] = fields["starts"].roll(1, 0)
         elif mutation == "not reset":
             fields["starts"] = torch.zeros_like(fields["starts"])
         else:
-            fields["memory/actor"] = torch.zeros_like(fields["memory/actor"])
+            fields["memory/actor/memory"] = torch.zeros_like(fields["memory/actor/memory"])
 
     assert largest_difference(runner, change) > 1e-3
 
@@ -221,7 +221,7 @@ def test_timeout_2_the_target_uses_the_final_observation():
 
         def value(prefix, rows):
             obs = {name: ws[f"{prefix}/{name}"][rows].double().float() for name in names}
-            return policy.critic(policy.inputs(obs, "critic"), None)[0].squeeze(-1)
+            return policy.critic(policy.network_input(obs, "critic"), None)[0].squeeze(-1)
 
         now, final = value("env/obs", slice(0, 6)), value("env/final_obs", slice(0, 6))
     right = ws["env/reward"] + 0.9 * final * ~ws["env/terminated"]
@@ -241,7 +241,7 @@ def test_recurrent_critic_bootstraps_from_the_state_after_the_last_observation()
 
         def step(variable, state):
             obs = {name: ws[f"{variable}/{name}"][row, column].unsqueeze(0) for name in group}
-            return policy.critic(policy.inputs(obs, "critic"), state)
+            return policy.critic(policy.network_input(obs, "critic"), state)
 
         before = ws["critic/memory"][row, column].unsqueeze(0)
         first, after = step("env/obs", before)

@@ -191,13 +191,13 @@ def test_unfinished_episodes_teach_to_leave_if_they_count(monkeypatch):
 
 
 def test_a_flipped_sign_teaches_to_leave(monkeypatch):
-    right = Reinforce.losses
+    right = reinforce.EpisodeLoss.__call__
 
-    def flipped(self, *arguments):
-        losses, statistics = right(self, *arguments)
-        return losses | {"policy": -losses["policy"]}, statistics
+    def flipped(self, batch, now):
+        loss, statistics = right(self, batch, now)
+        return -loss, statistics
 
-    monkeypatch.setattr(Reinforce, "losses", flipped)
+    monkeypatch.setattr(reinforce.EpisodeLoss, "__call__", flipped)
     assert learnt(patience(each=0.5), 12) < 0.2
 
 

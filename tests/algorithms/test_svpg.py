@@ -10,8 +10,9 @@ import torch
 from policy_gradient_cases import CHOICE, FORCES, SMALL, make_policy, rollout_of
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, InferencePolicy
+from gaitway.agents.actor_critic import ActorCritic
 from gaitway.agents.particles import Particles, ParticlesConfig
+from gaitway.agents.policy import InferencePolicy
 from gaitway.algorithms import svpg
 from gaitway.algorithms.a2c import A2C, A2CConfig
 from gaitway.algorithms.algorithm import Now, Schedule
@@ -274,7 +275,7 @@ def test_the_particle_with_the_best_recent_returns_is_evaluated():
         return make_env("toy/cartpole", num_envs=num_envs, seed=0, purpose=purpose)
 
     runner = make_runner(SVPGConfig(rollout_steps=100), total_steps=4 * 800, make=make)
-    bad = runner.policy.members[0].actor.last_layer  # always pushes one way: falls soonest
+    bad = runner.policy.members[0].actor.network.last  # always pushes one way: falls soonest
     with torch.no_grad():
         bad.bias.copy_(torch.tensor([20.0, -20.0]))
     runner.learn()

@@ -17,9 +17,10 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 from torch import Tensor
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, InferencePolicy, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
 from gaitway.agents.observations import Observations
+from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.soft_actor_critic import SoftActorCritic
 from gaitway.agents.value_policy import ValuePolicy
 from gaitway.analysis.figures import distinct_colours, finish, new_figure
@@ -316,7 +317,7 @@ def test_a_loaded_on_policy_policy_and_its_critic(memory: Any) -> None:
     assert np.array_equal(again, portrait)
     value, _ = critic_map(policy, plane)
     state = None if memory == "none" else policy.critic.memory.initial(1, torch.device("cpu"))
-    expected_value = policy.critic(policy.inputs(obs, "critic"), state)[0]
+    expected_value = policy.critic(policy.network_input(obs, "critic"), state)[0]
     assert value[3, 1] == pytest.approx(expected_value.item(), abs=1e-6)
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, InferencePolicy, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
+from gaitway.agents.policy import InferencePolicy
 from gaitway.core.seeding import stream
 from gaitway.data.trajectories import Trajectories, TrajectoryWriter
 from gaitway.envs.registry import make_env

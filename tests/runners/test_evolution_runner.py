@@ -16,7 +16,8 @@ import pytest
 from evolution_cases import BASE, KINDS, NETWORKS, make_runner, raising, toy, unpaid
 from worker_cast import descendants
 
-from gaitway.agents.actor_critic import ActorCritic, InferencePolicy
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.policy import InferencePolicy
 from gaitway.cli.main import main
 from gaitway.core.seeding import stream
 from gaitway.nn.parameters import vector_to_parameters

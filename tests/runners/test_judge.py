@@ -11,6 +11,7 @@ import torch
 
 from gaitway import ActorCritic, make_env
 from gaitway.envs.pictures.render import rendering_problem
+from gaitway.runners.cast import Cast
 from gaitway.runners.encoders import video_problem
 from gaitway.runners.judge import Judge
 from gaitway.runners.runner_config import RunnerConfig
@@ -29,16 +30,16 @@ def judge(video: VideoConfig = SHORT, env_id: str = "HalfCheetah-v5") -> Judge:
     def make(purpose: str, number: int):
         return make_env(env_id, number, purpose=purpose)
 
-    return Judge(RunnerConfig(total_steps=1, video=video), policy, torch.device("cpu"), make)
+    return Judge(RunnerConfig(total_steps=1, video=video), Cast(policy), torch.device("cpu"), make)
 
 
 @needs_film
 def test_films_are_handed_over_once_with_their_steps(tmp_path):
     one = judge()
-    one.policy.train()
+    one.cast.policy.train()
     for steps in (100, 200):
         one.film(tmp_path / f"{steps}.mp4", steps)
-    assert one.policy.training
+    assert one.cast.policy.training
     found = one.finished_films(wait=True)
     assert found == [(100, tmp_path / "100.mp4"), (200, tmp_path / "200.mp4")]
     assert one.finished_films(wait=True) == []
@@ -63,10 +64,10 @@ def test_the_caption_tells_the_environment_and_the_steps(tmp_path):
     pictures = {}
     large = {"interval": 1, "length": 2, "size": (480, 320)}
     cases = {"text": ({}, 100), "other": ({}, 999), "none": ({"annotations": False}, 100)}
-    policy = judge().policy
+    cast = judge().cast
     for name, (options, steps) in cases.items():
         one = judge(VideoConfig(**large, **options))
-        one.policy = policy
+        one.cast = cast
         one.film(tmp_path / f"{name}.mp4", steps)
         one.close()
         pictures[name] = iio.imread(tmp_path / f"{name}.mp4", plugin="FFMPEG")[0].astype(int)

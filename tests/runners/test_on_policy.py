@@ -31,7 +31,7 @@ def make_runner(config=BASE, env_id="toy/cartpole", folder=None, agent=None, sou
 
     logger = Logger(folder.path) if folder is not None else None
     return OnPolicyRunner(
-        env, algorithm, config, folder=folder, make_env=more, reward_sources=sources, logger=logger
+        env, algorithm, config, folder=folder, make_env=more, rewards=sources, logger=logger
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_reward_sources_add_to_what_is_learnt_and_not_to_what_is_reported():
         def annotate(self, ws):
             ws["reward/bonus"] = torch.full((ws.T, ws.B), 4.0)
 
-        def update(self, ws):
+        def update(self, ws, now):
             return {"bonus/mean": ws["reward/bonus"].mean()}
 
         def state_dict(self):
@@ -207,5 +207,5 @@ def test_a_term_that_reads_what_nobody_writes_is_refused():
 
     env = make_env("toy/cartpole", num_envs=8, seed=0)
     algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=8), num_envs=8, terms=[Odd()])
-    with pytest.raises(ValueError, match=r"reads 'env/rewad', which nobody writes; nearest: .'env/reward'"):
+    with pytest.raises(ValueError, match=r"loss odd reads 'env/rewad', which nobody writes. Did you mean 'env/reward'"):
         OnPolicyRunner(env, algorithm)

@@ -13,7 +13,7 @@ from gaitway.core.workspace import Variable, Workspace
 
 def rollout_agent(agent: Agent, execution: Execution) -> Agent:
     """The agent as a cast should run it: in the precision of `execution`, and recorded where that captures."""
-    if execution.captures:
+    if execution.captures and agent.is_recordable:
         return Captured(agent, execution)
     return agent if execution.precision == "fp32" else Precise(agent, execution)
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, Branch
+from gaitway.agents.policy import is_overridden
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
@@ -36,8 +37,12 @@ class ParticlesConfig(ActorCriticConfig):
     def __post_init__(self) -> None:
         if self.particles < 1:
             raise ValueError(f"particles is {self.particles}; use at least 1")
-        if self.memory.kind != "none":
+        if self.memory.kind != "none" or self.critic_memory is not None:
             raise ValueError(f"memory.kind is {self.memory.kind}; particles have no memory, use none (or a2c, ppo)")
+        if self.blocks or self.actor_network or self.critic_network:
+            raise ValueError(
+                "particles are stacked layer by layer; leave blocks and own networks out (or use a2c, ppo)"
+            )
 
 
 class Particles(SeedableAgent):
@@ -57,12 +62,18 @@ class Particles(SeedableAgent):
         self.members = nn.ModuleList(members)
         self.register_buffer("best", torch.zeros((), dtype=torch.int64))
         self.head = ColumnHead([member.head for member in members])
-        self.spec, self.groups, self.all_groups, self.reads = spec, first.groups, first.all_groups, first.reads
+        self.spec, self.groups, self.reads = spec, first.groups, first.reads
+        self.all_groups, self.actor_groups = first.all_groups, first.actor_groups
         self.writes = tuple(self.variables(1, 1))
 
+    is_recurrent = False
+    is_recordable = True
+    column_fields: tuple[str, ...] = ()
+    output_names = ("output", "value")
+
     @property
-    def is_recurrent(self) -> bool:
-        return False
+    def is_plain(self) -> bool:
+        return not is_overridden(self, Particles) and all(self._member(i).is_plain for i in range(len(self.members)))
 
     @property
     def acting(self) -> ActorCritic:
@@ -95,7 +106,7 @@ class Particles(SeedableAgent):
 
     def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         """`step` with the weights stacked once."""
-        if torch.is_grad_enabled():  # the parameters may move between rows
+        if torch.is_grad_enabled() or not self.is_plain:  # the parameters may move between rows
             return super().prepared_step(ws, options)
         return self._prepared(ws, options.get("stochastic", True), options.get("generator"))
 
@@ -106,7 +117,7 @@ class Particles(SeedableAgent):
 
         def step(t: int) -> None:
             obs = {name: ws.at(variable, t) for name, variable in names}
-            params = head(actors(self.inputs(obs, "actor")))
+            params = head(actors(self.network_input(obs, "actor")))
             if stochastic:
                 raw = self.head.sample(params, generator or self.generator(params.device))
             else:
@@ -133,12 +144,12 @@ class Particles(SeedableAgent):
 
     # For the learner: rows and columns as in a rollout
 
-    def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
-        """Normalised groups of one network, concatenated: [..., D]."""
-        return self._member(0).inputs(obs, which)
+    def network_input(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
+        """What one network reads of observations: [..., D]."""
+        return self._member(0).network_input(obs, which)
 
     def learner_inputs(self, ws: Workspace) -> dict[str, Tensor]:
-        """What `outputs` reads, [T, B, D] each."""
+        """What `outputs` reads, [T, B, ...] each."""
         return self._member(0).learner_inputs(ws)
 
     def raw_actions(self, ws: Workspace) -> Tensor:
@@ -151,18 +162,18 @@ class Particles(SeedableAgent):
         Where an episode ended by its time limit, the state that followed is the final observation.
         """
         critics, groups = self._stacked("critic"), self.groups["critic"]
-        value = critics(self.inputs({name: ws[f"env/obs/{name}"] for name in groups}, "critic")).squeeze(-1)
+        value = critics(self.network_input({name: ws[f"env/obs/{name}"] for name in groups}, "critic")).squeeze(-1)
         following, cut = value[1:], ws["env/truncated"]
         if cut.is_cuda or bool(cut.any()):  # on a GPU always: nothing to wait for
             final = {name: ws[f"env/final_obs/{name}"] for name in groups}
-            following = torch.where(cut, critics(self.inputs(final, "critic")).squeeze(-1), following)
+            following = torch.where(cut, critics(self.network_input(final, "critic")).squeeze(-1), following)
         return value[: ws.T], following
 
-    def outputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The head's input [T, B, ...] and values [T, B] for the fields of `learner_inputs`."""
-        actor_inputs = batch["inputs/actor"]
-        value = self._stacked("critic")(batch.get("inputs/critic", actor_inputs))
-        return self._stacked("actor")(actor_inputs), value.squeeze(-1)
+    def outputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`output`, the head's input [T, B, ...], and `value` [T, B] for the fields of `learner_inputs`."""
+        networks = self._member(0).network_inputs(batch)
+        value = self._stacked("critic")(networks["critic"]).squeeze(-1)
+        return {"output": self._stacked("actor")(networks["actor"]), "value": value}
 
     def update_normalisers(self, ws: Workspace) -> None:
         """Count this rollout's observations, those of all particles together."""

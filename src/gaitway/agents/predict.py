@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.agents.actor_critic import ActingPolicy, InferencePolicy
+from gaitway.agents.policy import InferencePolicy, Policy
 from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation
 
 Action = int | np.ndarray
 
 
 def predict_action(
-    policy: ActingPolicy | InferencePolicy,
+    policy: Policy | InferencePolicy,
     observation: Any,
     *,
     env: Any = None,

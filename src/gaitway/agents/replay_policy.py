@@ -2,52 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gaitway.agents.action_range import ActionRange
-from gaitway.agents.observations import GroupNormalisers
-from gaitway.core.small_agents import SeedableAgent
+from gaitway.agents.blocks import Block, make_blocks
+from gaitway.agents.observations import Observations, ObservingPolicy
+from gaitway.agents.policy import make_network
+from gaitway.core.parts import make_part
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.nn.ensemble import Ensemble, ModuleEnsemble
+from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
 
 
-class ReplayPolicy(SeedableAgent):
-    """A policy without memory that learns from a replay. Leaves make networks and write `act`.
+@dataclass(frozen=True)
+class NetworksConfig:
+    """Networks of an actor and several critics."""
 
-    `groups` are what `actor` and `critic` read. Stored transitions keep observations as they were seen; they are
-    normalised when they are read.
+    observations: Observations = field(default_factory=Observations)
+    actor_hidden: tuple[int, ...] = (256, 256)
+    critic_hidden: tuple[int, ...] = (256, 256)
+    activation: str = "relu"
+    critics: int = 2
+    """How many critics; the smallest of their values counts (Fujimoto et al. 2018). DDPG has one."""
+    trunk: TrunkKind = "mlp"
+    """`mlp`; `d2rl`, which feeds the input to every layer; `residual`, normalised blocks of one width."""
+    layer_norm: bool = False
+    """Normalise behind each linear layer (`residual` does so within its blocks always)."""
+    init: Init = "default"
+    """`default`: PyTorch's uniform start; `orthogonal`."""
+    normalise_observations: bool = False
+    observation_clip: float = 10.0
+    """Normalised observations are kept within +- this; 0 for no limit."""
+    blocks: tuple[dict[str, Any], ...] = ()
+    """Features made of features: {name: mlp | history | package.module:Class, reads: [...], writes: ...}. The critics'
+    losses train them."""
+    actor_network: dict[str, Any] | None = None
+    """A network of your own, {name: package.module:Class, option: value}; null: as the keys above say."""
+    critic_network: dict[str, Any] | None = None
+    """The same for every critic."""
+
+    def __post_init__(self) -> None:
+        if self.critics < 1:
+            raise ValueError(f"critics is {self.critics}; use 1 (DDPG) or more, usually 2")
+
+
+class ReplayPolicy(ObservingPolicy):
+    """A policy that learns from single steps of a replay. Leaves make networks and write `choose`.
+
+    Stored transitions keep observations as they were seen; they are normalised when they are read. A block may remember
+    what parameters have no part in (a history); gradients through time need whole rollouts.
     """
 
     def __init__(
         self,
         spec: EnvSpec,
-        groups: Mapping[str, tuple[str, ...]],
+        observations: Observations,
         normalise_observations: bool,
         observation_clip: float | None,
+        blocks: Sequence[Block | Mapping[str, Any]],
+        generator: torch.Generator | None,
     ) -> None:
-        super().__init__(rule="last")
-        self.spec = spec
-        self.groups = dict(groups)
-        self.all_groups = tuple(dict.fromkeys(self.groups["actor"] + self.groups["critic"]))
-        normalised = self.all_groups if normalise_observations else ()
-        self.normalisers = GroupNormalisers(spec, normalised, observation_clip)
+        shapes = {group.name: group.shape for group in spec.groups}
+        entries = [block for block in blocks if not isinstance(block, Block)]
+        made = [*make_blocks(entries, shapes, generator), *(block for block in blocks if isinstance(block, Block))]
+        super().__init__(spec, observations, normalise_observations, observation_clip, made)
+        if self.is_recurrent:
+            raise ValueError("gradients through time need whole rollouts; use algorithm=ppo or a2c, or a history block")
         self.range = ActionRange(spec.action)
-        self.reads = tuple(f"env/obs/{name}" for name in self.all_groups)
-        self.writes = (self.out("action"),)
+        self.writes = tuple(self.variables(1, 1))
+
+    def choose(self, inputs: Tensor, stochastic: bool, generator: torch.Generator | None) -> Tensor:
+        """An action per row of what the actor reads, [B, D]; `generator` None is the agent's own (see `seed`)."""
+        raise TypeError(f"{type(self).__name__} does not implement choose")
 
     def act(
         self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """One action per row of `obs`; `generator` None is the agent's own (see `seed`)."""
-        raise TypeError(f"{type(self).__name__} does not implement act")
+        """One action per row of `obs`, and what acting remembers after it."""
+        found = self.inputs(self.normalised(obs), ("actor",), self.split_state(state))
+        return self.choose(found.networks["actor"], stochastic, generator), self.join_state(found.states)
 
     def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
         """The dense variables `step` writes in `rows` steps."""
         action = self.spec.action
-        return {self.out("action"): Variable(rows, num_envs, action.shape, action.dtype)}
+        own = {self.out("action"): Variable(rows, num_envs, action.shape, action.dtype)}
+        return own | self.memory_variables(num_envs, rows)
 
     def step(
         self,
@@ -59,23 +104,58 @@ class ReplayPolicy(SeedableAgent):
         uniform: bool = False,
     ) -> None:
         """Write `action[t]`: exploring, at its best (`stochastic=False`), or anything (`uniform=True`)."""
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.groups["actor"]}
-        action = self.uniform_action(obs, generator) if uniform else self.act(obs, None, stochastic, generator)[0]
+        states = self.states_before(ws, t) if self.memories else {}
+        if not uniform:
+            obs = {name: ws.at(f"env/obs/{name}", t) for name in self.actor_groups}
+            action, _ = self.act(obs, self.join_state(states), stochastic, generator)
+        else:
+            action = self.uniform_action({self.all_groups[0]: ws.at(self.reads[0], t)}, generator)
         ws.put(self.out("action"), t, action)
+        if states:
+            observed = self.normalised({name: ws.at(f"env/obs/{name}", t) for name in self.all_groups})
+            for name, state in self.inputs(observed, ("actor", "critic"), states).states.items():
+                ws.put(self.out(name), t + 1, state)
 
     def uniform_action(self, obs: Observation, generator: torch.Generator | None = None) -> Tensor:
         """An action per row of `obs`, each possible one as likely as any other."""
-        first = obs[self.groups["actor"][0]]
+        first = next(iter(obs.values()))
         return self.range.uniform(len(first), first.device, generator or self.generator(first.device))
 
-    def initial_state(self, batch: int, device: torch.device | str) -> None:
-        """This policy remembers nothing."""
-        return
 
-    def inputs(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
-        """Normalised groups of one network, concatenated: [..., D]."""
-        return self.normalisers.inputs(obs, self.groups[which])
+def make_actor(config: NetworksConfig, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
+    """The actor of the config: a `Network`, or the user's own."""
+    return make_network(
+        config.actor_network,
+        "agent.actor_network",
+        inputs,
+        outputs,
+        generator,
+        lambda: Network(
+            inputs,
+            config.actor_hidden,
+            outputs,
+            layers=SingleLayers(config.init, generator),
+            trunk=config.trunk,
+            activation=config.activation,
+            layer_norm=config.layer_norm,
+        ),
+    )
 
-    def update_normalisers(self, ws: Workspace) -> None:
-        """Count the observations that were just collected, each row once."""
-        self.normalisers.count(ws, self.all_groups)
+
+def make_critics(config: NetworksConfig, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
+    """The critics of the config: an `Ensemble`, or as many of the user's own."""
+    entry, key = config.critic_network, "agent.critic_network"
+    if entry is not None:
+        own = {"inputs": inputs, "outputs": outputs, "generator": generator}
+        return ModuleEnsemble([make_part(entry, {}, key, given=own) for _ in range(config.critics)])
+    return Ensemble(
+        config.critics,
+        inputs,
+        config.critic_hidden,
+        outputs,
+        trunk=config.trunk,
+        activation=config.activation,
+        layer_norm=config.layer_norm,
+        init=config.init,
+        generator=generator,
+    )

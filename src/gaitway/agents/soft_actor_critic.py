@@ -9,48 +9,34 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gaitway.agents.action_range import check_finite_limits
-from gaitway.agents.observations import Observations, actor_and_critic_groups, input_size
-from gaitway.agents.replay_policy import ReplayPolicy
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation
+from gaitway.agents.blocks import Block
+from gaitway.agents.policy import is_overridden
+from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy, make_actor, make_critics
+from gaitway.envs.vec_env import ActionSpec, EnvSpec
 from gaitway.functional.soft_losses import squashed_action
 from gaitway.nn.distributions import Head, make_distribution
 from gaitway.nn.ensemble import Ensemble
-from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
+from gaitway.nn.trunks import Network
 
 LOWEST_LOG_STD = -13.8  # a deviation of 1e-6, the least that Gaussian heads take
 
 
 @dataclass(frozen=True)
-class SoftActorCriticConfig:
+class SoftActorCriticConfig(NetworksConfig):
     """Networks of actor and critics."""
 
-    observations: Observations = field(default_factory=Observations)
-    actor_hidden: tuple[int, ...] = (256, 256)
-    critic_hidden: tuple[int, ...] = (256, 256)
-    activation: str = "relu"
-    critics: int = 2
-    """How many critics; the smallest of their values counts."""
-    trunk: TrunkKind = "mlp"
-    """`mlp`; `d2rl`, which feeds the input to every layer; `residual`, normalised blocks of one width."""
-    layer_norm: bool = False
-    """Normalise behind each linear layer (`residual` does so within its blocks always)."""
     log_std_range: tuple[float, float] = (-5.0, 2.0)
     """Bounds of the logarithm of the standard deviation, before squashing."""
-    init: Init = "default"
-    """`default`: PyTorch's uniform start; `orthogonal`."""
-    normalise_observations: bool = False
-    observation_clip: float = 10.0
-    """Normalised observations are kept within +- this; 0 for no limit."""
 
     def __post_init__(self) -> None:
-        if self.critics < 1:
-            raise ValueError(f"critics is {self.critics}; use at least 1, usually 2")
+        super().__post_init__()
         low, high = self.log_std_range
         if not LOWEST_LOG_STD <= low < high:
             raise ValueError(
@@ -61,52 +47,43 @@ class SoftActorCriticConfig:
 class SoftActorCritic(ReplayPolicy):
     """Actor, critics and target critics over named observation groups."""
 
-    is_recurrent = False
-
     def __init__(
-        self, spec: EnvSpec, config: SoftActorCriticConfig | None = None, generator: torch.Generator | None = None
+        self,
+        spec: EnvSpec,
+        config: SoftActorCriticConfig | None = None,
+        generator: torch.Generator | None = None,
+        blocks: Sequence[Block] = (),
+        *,
+        actor: nn.Module | None = None,
+        critic: nn.Module | None = None,
     ) -> None:
-        config = config or SoftActorCriticConfig()
-        groups = actor_and_critic_groups(spec, config.observations)
-        super().__init__(spec, groups, config.normalise_observations, config.observation_clip)
-        self.config = config
+        """`actor` [B, D] -> [B, head.inputs] and `critic` (inputs, actions or None) -> [N, B, outputs] are networks of
+        your own."""
+        self.config = config = config or SoftActorCriticConfig()
+        normalise, clip = config.normalise_observations, config.observation_clip
+        super().__init__(spec, config.observations, normalise, clip, (*config.blocks, *blocks), generator)
         self.head = _make_head(spec, config.log_std_range)
         self.is_discrete = spec.action.kind == "discrete"
-        actor_size, critic_size = (input_size(spec, self.groups[which]) for which in ("actor", "critic"))
-        self.actor = Network(
-            actor_size,
-            config.actor_hidden,
-            self.head.inputs,
-            layers=SingleLayers(config.init, generator),
-            trunk=config.trunk,
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-        )
-        self.critic = Ensemble(
-            config.critics,
-            critic_size if self.is_discrete else critic_size + len(spec.action.names),
-            config.critic_hidden,
-            self.head.inputs if self.is_discrete else 1,
-            trunk=config.trunk,
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-            init=config.init,
-            generator=generator,
-        )
+        outputs, more = (self.head.inputs, 0) if self.is_discrete else (1, len(spec.action.names))
+        self.actor = actor or make_actor(config, self.input_size("actor"), self.head.inputs, generator)
+        self.critic = critic or make_critics(config, self.input_size("critic") + more, outputs, generator)
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
+
+    @property
+    def is_plain(self) -> bool:
+        if len(self.blocks) or is_overridden(self, SoftActorCritic) or is_overridden(self.actor, Network):
+            return False
+        return not any(is_overridden(critic, Ensemble) for critic in (self.critic, self.target))
 
     # Playing
 
-    def act(
-        self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """One action per row of `obs`; `generator` None is the agent's own (see `seed`)."""
-        params = self.head(self.actor_output(self.inputs(obs, "actor")))
+    def choose(self, inputs: Tensor, stochastic: bool, generator: torch.Generator | None) -> Tensor:
+        params = self.head(self.actor_output(inputs))
         if stochastic:
             raw = self.head.sample(params, generator or self.generator(params.device))
         else:
             raw = self.head.mode(params)
-        return self.head.action(raw), None
+        return self.head.action(raw)
 
     # Learning
 
@@ -127,7 +104,7 @@ class SoftActorCritic(ReplayPolicy):
         """Continuous: the environment's action [..., A] in units of half the range."""
         return self.range.unit(action)
 
-    def values(self, critics: Ensemble, inputs: Tensor, action: Tensor | None = None) -> Tensor:
+    def values(self, critics: nn.Module, inputs: Tensor, action: Tensor | None = None) -> Tensor:
         """What `critics` (the online ones, their target, a twin) say, float32: continuous [N, B] of the unit `action`
         [B, A], discrete [N, B, A] of all actions."""
         values = critics(inputs, action).float()

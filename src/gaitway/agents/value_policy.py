@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gaitway.agents.observations import Observations, default_groups, input_size
+from gaitway.agents.blocks import Block
+from gaitway.agents.observations import Observations, default_groups
+from gaitway.agents.policy import is_overridden, make_network
 from gaitway.agents.replay_policy import ReplayPolicy
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
 
 
@@ -33,6 +37,10 @@ class ValuePolicyConfig:
     normalise_observations: bool = False
     observation_clip: float = 10.0
     """Normalised observations are kept within +- this; 0 for no limit."""
+    blocks: tuple[dict[str, Any], ...] = ()
+    """Features made of features: {name: mlp | history | package.module:Class, reads: [...], writes: ...}."""
+    network: dict[str, Any] | None = None
+    """A network of your own, {name: package.module:Class, option: value}; null: as the keys above say."""
 
 
 class ActionValues(nn.Module):
@@ -62,35 +70,52 @@ class ActionValues(nn.Module):
 class ValuePolicy(ReplayPolicy):
     """Takes the action of the highest value, or with probability `epsilon` any."""
 
-    is_recurrent = False
     epsilon: Tensor
 
     def __init__(
-        self, spec: EnvSpec, config: ValuePolicyConfig | None = None, generator: torch.Generator | None = None
+        self,
+        spec: EnvSpec,
+        config: ValuePolicyConfig | None = None,
+        generator: torch.Generator | None = None,
+        blocks: Sequence[Block] = (),
+        *,
+        values: nn.Module | None = None,
     ) -> None:
-        config = config or ValuePolicyConfig()
+        """`values` [..., D] -> [..., A] is a network of your own."""
+        self.config = config = config or ValuePolicyConfig()
         if spec.action.kind != "discrete":
             raise ValueError(
                 f"{spec.id} has {spec.action.kind} actions; action values need one choice among several. Use "
                 "algorithm=td3 or sac for continuous actions"
             )
-        groups = default_groups(spec, "actor", config.observations)
-        read = {"actor": groups, "critic": groups}
-        super().__init__(spec, read, config.normalise_observations, config.observation_clip)
-        self.config = config
+        made = [str(block.get("writes")) for block in config.blocks] + [block.writes for block in blocks]
+        groups = default_groups(spec, "actor", config.observations, made)
+        normalise, clip = config.normalise_observations, config.observation_clip
+        observations = Observations(actor=groups, critic=groups)
+        super().__init__(spec, observations, normalise, clip, (*config.blocks, *blocks), generator)
         self.first_action = spec.action.start[0] if spec.action.start else 0
-        self.values = ActionValues(input_size(spec, groups), spec.action.choices[0], config, generator)
+        inputs, actions = self.input_size("actor"), spec.action.choices[0]
+        self.values = values or make_network(
+            config.network,
+            "agent.network",
+            inputs,
+            actions,
+            generator,
+            lambda: ActionValues(inputs, actions, config, generator),
+        )
         self.target = copy.deepcopy(self.values).requires_grad_(False)
         self.register_buffer("epsilon", torch.ones(()))
         """How often an action is drawn uniformly while playing; the algorithm lowers it."""
 
-    def act(
-        self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """One action per row of `obs`; `generator` None is the agent's own (see `seed`)."""
-        greedy = self.values(self.inputs(obs, "actor")).argmax(-1) + self.first_action
+    @property
+    def is_plain(self) -> bool:
+        overridden = is_overridden(self, ValuePolicy) or is_overridden(self.values, ActionValues)
+        return not overridden and not len(self.blocks)
+
+    def choose(self, inputs: Tensor, stochastic: bool, generator: torch.Generator | None) -> Tensor:
+        greedy = self.values(inputs).argmax(-1) + self.first_action
         if not stochastic:
-            return greedy, None
+            return greedy
         generator = generator or self.generator(greedy.device)
         explores = torch.rand(greedy.shape, generator=generator, device=greedy.device) < self.epsilon
-        return torch.where(explores, self.range.uniform(len(greedy), greedy.device, generator), greedy), None
+        return torch.where(explores, self.range.uniform(len(greedy), greedy.device, generator), greedy)

@@ -14,17 +14,22 @@ Time limits bootstrap from the final observation (Pardo et al. 2018, "Time limit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
-
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Batch
-from gaitway.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig
+from gaitway.algorithms.algorithm import Batch, LossTerm
+from gaitway.algorithms.policy_gradient import (
+    BaselineLoss,
+    PolicyGradient,
+    PolicyGradientConfig,
+    PolicyLoss,
+)
+from gaitway.algorithms.terms import Entropy, policy_weight
 from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
-from gaitway.functional.policy_losses import explained_variance, standardise, weighted_mean
+from gaitway.functional.policy_losses import standardise
 from gaitway.functional.returns import gae
 
 
@@ -54,10 +59,13 @@ class A2C(PolicyGradient):
         config: A2CConfig | None = None,
         *,
         num_envs: int,
+        terms: Sequence[LossTerm] = (),
         seed: int = 0,
         execution: Execution | None = None,
     ) -> None:
-        super().__init__(policy, config or A2CConfig(), num_envs=num_envs, execution=execution)
+        config = config or A2CConfig()
+        standard: list[LossTerm] = [PolicyLoss(), BaselineLoss(config.value_coef), Entropy(config.entropy_coef)]
+        super().__init__(policy, config, standard, num_envs=num_envs, terms=terms, execution=execution)
 
     def prepare(self, ws: Workspace) -> Batch:
         config = self.config
@@ -71,18 +79,7 @@ class A2C(PolicyGradient):
             gamma=config.gamma,
             lam=config.lam,
         )
-        batch = {"advantage": advantage, "return": advantage + value}
-        if "env/valid" in ws:
-            batch["weight"] = ws["env/valid"].float()
+        batch = {"advantage": advantage, "return": advantage + value, "value": value}
         if config.normalise_advantage:
-            batch["advantage"] = standardise(advantage, batch.get("weight"))
+            batch["advantage"] = standardise(advantage, policy_weight(self.terms.fields(ws)))
         return batch
-
-    def losses(self, batch: Batch, log_prob: Tensor, entropy: Tensor, value: Tensor) -> tuple[Batch, Batch]:
-        advantage, returns, weight = batch["advantage"], batch["return"], batch.get("weight")
-        losses = {
-            "policy": -weighted_mean(log_prob * advantage, weight),
-            "value": weighted_mean((returns - value).square(), weight),
-            "entropy": -weighted_mean(entropy, weight),
-        }
-        return losses, {"explained_variance": explained_variance(value.detach(), returns, weight)}

@@ -78,31 +78,18 @@ def value_at(coefficient: Coefficient, now: Now) -> float:
 class LossTerm(Protocol):
     """One loss of an on-policy algorithm. The algorithm runs the policy once per minibatch and puts its outputs into
     `batch` under `new/*`; a term never runs the network. It looks at no tensor's value (`if loss > 1`): updates may be
-    compiled or recorded as a CUDA graph. `coef` may be a `Schedule`; `now` holds tensors."""
+    compiled or recorded as a CUDA graph. `coef` may be a `Schedule`; `now` holds tensors.
+
+    A term may have `prepare(ws) -> fields` and `transform(batch, now) -> batch` too, see `terms.Terms`."""
 
     name: str
     coef: Coefficient
     reads: tuple[str, ...]
+    """Variables of the workspace, cut into minibatches, and `new/<name>` of blocks."""
 
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss (a scalar) and statistics (scalars) of one minibatch."""
         ...
-
-
-class RewardSource(Protocol):
-    """Writes `reward/<name>` [T, B] into a rollout and may learn from it."""
-
-    name: str
-    weight: Coefficient
-    reads: tuple[str, ...]
-
-    def annotate(self, ws: Workspace) -> None: ...
-
-    def update(self, ws: Workspace) -> dict[str, Tensor]: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 class RolloutConfig(Protocol):

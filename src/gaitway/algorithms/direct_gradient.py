@@ -1,88 +1,133 @@
-"""The gradient of PPO's standard loss without autograd: for small feed-forward Gaussian policies on the CPU.
+"""The gradient of PPO's standard losses without autograd: for small feed-forward Gaussian policies on the CPU.
 
 A minibatch of a few hundred samples costs autograd a few hundred small operations, most of them longer to start than
-to run. Written out, the same derivative takes a handful of matrix products and as many passes over the losses. The
-numbers are those of the general way, to rounding. `DirectGradient.of` says whether it applies: with another list of
-terms, another distribution, a memory or a GPU the general way is taken.
+to run. Written out, the same derivative takes a handful of matrix products and as many passes over the losses. Further
+terms read what the policy said, so autograd differentiates them by its outputs alone, a few small operations each, and
+one backward pass through the networks, by hand, serves all. Results equal those of the reference implementation
+(`Terms.loss` under autograd) to rounding. `DirectGradient.of` says whether it applies: with other standard terms,
+another distribution, a policy that is not plain or a GPU autograd does everything.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Batch, LossTerm
-from gaitway.algorithms.terms import Entropy, Surrogate, ValueLoss
+from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.terms import Entropy, Surrogate, Terms, ValueLoss, policy_weight, scored
+from gaitway.core.execution import Execution
 from gaitway.functional.direct_losses import gaussian_kl, gaussian_surrogate, value_loss
 from gaitway.nn.continuous import HALF_LOG_2_PI, Gaussian
 from gaitway.nn.dense import DenseStack
 
+EAGER = ("eager", "fp32", "cpu")
+STANDARD = [Surrogate, ValueLoss, Entropy]
 STATISTICS = ("loss/surrogate", "clip_fraction", "loss/value", "loss/entropy", "loss/total", "kl")
 
 
 class DirectGradient:
-    """Overwrites `.grad` of the policy's parameters with the gradient of one minibatch."""
+    """Overwrites `.grad` of the policy's parameters with the gradient of one minibatch; the first three terms are
+    surrogate, value and entropy."""
 
     def __init__(
-        self, head: Gaussian, actor: DenseStack, critic: DenseStack, surrogate: Surrogate, value: ValueLoss
+        self, policy: ActorCritic, terms: Terms, head: Gaussian, actor: DenseStack, critic: DenseStack
     ) -> None:
+        self.policy, self.terms, self.head = policy, terms, head
         self.gaussian, self.actor, self.critic = _Gaussian(head), actor, critic
-        self.surrogate, self.value = surrogate, value
-
-    @classmethod
-    def of(cls, policy: ActorCritic, terms: Sequence[LossTerm]) -> DirectGradient | None:
-        """For a policy whose parameters already have a `.grad`; None where autograd is needed."""
-        if [type(term) for term in terms] != [Surrogate, ValueLoss, Entropy]:
-            return None
-        surrogate, value, _ = terms
+        surrogate, value = terms.terms[:2]
         assert isinstance(surrogate, Surrogate)
         assert isinstance(value, ValueLoss)
+        self.surrogate, self.value = surrogate, value
+        self.further = range(len(STANDARD), len(terms.terms))
+        self._learnt = [p for p in head.parameters() if p.requires_grad]
+
+    @classmethod
+    def of(cls, policy: ActorCritic, terms: Terms, execution: Execution | None = None) -> DirectGradient | None:
+        """For a policy whose parameters already have a `.grad`; None where autograd is needed."""
+        if execution is not None and (execution.mode, execution.precision, execution.device.type) != EAGER:
+            return None
         head = policy.head
-        if type(head) is not Gaussian or head.state_dependent or policy.is_recurrent:
+        if not policy.is_plain or type(head) is not Gaussian or head.state_dependent:
+            return None
+        if [type(term) for term in terms.terms[: len(STANDARD)]] != STANDARD:
             return None
         if any(p.requires_grad and p.grad is None for p in policy.parameters()):
             return None
-        actor, critic = (DenseStack.of(branch.network.layers) for branch in (policy.actor, policy.critic))
-        return None if actor is None or critic is None else cls(head, actor, critic, surrogate, value)
+        actor, critic = (DenseStack.of(branch.network.layers) for branch in (policy.actor, policy.critic))  # type: ignore[arg-type]
+        return None if actor is None or critic is None else cls(policy, terms, head, actor, critic)
 
     @torch.no_grad()
-    def __call__(self, batch: Batch, coefficients: Sequence[float]) -> dict[str, Tensor]:
-        """Statistics of the minibatch; `coefficients` weigh surrogate, value and entropy."""
-        share = _shares(batch)
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        """Statistics of the minibatch."""
+        batch = self.terms.transformed(batch)
+        inputs, weights = self.policy.network_inputs(batch), self.terms.weights
         with np.errstate(all="ignore"):  # as PyTorch: what is not finite shows in the statistics
-            policy_loss, clip_fraction, entropy, kl = self._actor(batch, coefficients[0], coefficients[2], share)
-            error = self._critic(batch, coefficients[1], share)
-        total = coefficients[0] * policy_loss + coefficients[1] * error + coefficients[2] * entropy
+            output = self.actor.forward(inputs["actor"])
+            value = self.critic.forward(inputs["critic"])
+            more = self._further(batch, output, value) if len(self.further) else _Further()
+            policy_loss, clip_fraction, entropy, kl = self._actor(batch, output.numpy(), weights, more)
+            error = self._critic(batch, value.numpy()[:, 0], weights[1], more)
+        total = weights[0] * policy_loss + weights[1] * error + weights[2] * entropy + more.total
         numbers = np.array((policy_loss, clip_fraction, error, entropy, total, kl), dtype=np.float32)
-        return dict(zip(STATISTICS, torch.from_numpy(numbers).unbind(), strict=True))
+        return dict(zip(STATISTICS, torch.from_numpy(numbers).unbind(), strict=True)) | more.statistics
+
+    def _further(self, batch: Batch, output: Tensor, value: Tensor) -> _Further:
+        """The further terms, and their gradients by what the policy says."""
+        with torch.enable_grad():
+            said = {"output": output.detach().requires_grad_(), "value": value[:, 0].detach().requires_grad_()}
+            total, statistics = self.terms.weighed(batch | scored(self.head, said, batch["raw"]), self.further)
+            if not total.requires_grad:  # no term with a weight
+                return _Further(float(total), statistics)
+            wanted = [*said.values(), *self._learnt]
+            gradients = torch.autograd.grad(total, wanted, materialize_grads=True)
+        by_output, by_value, *by_head = (gradient.numpy() for gradient in gradients)
+        return _Further(float(total.detach()), statistics, by_output, by_value, by_head)
 
     def _actor(
-        self, batch: Batch, coefficient: float, entropy_coefficient: float, share: np.ndarray | None
+        self, batch: Batch, output: np.ndarray, weights: Sequence[float], more: _Further
     ) -> tuple[float, float, float, float]:
-        """Gradient of actor and deviation; returns loss, clip fraction, minus the entropy, KL."""
-        mean = self.gaussian.mean(self.actor.forward(batch["inputs/actor"]).numpy())
-        log_std = self.gaussian.log_std()
+        """Gradient of actor and standard deviation; returns loss, clip fraction, minus the entropy, KL."""
+        mean, log_std = self.gaussian.mean(output), self.gaussian.log_std()
+        coefficient, _, entropy_coefficient, *_ = weights
+        share = _shares(policy_weight(batch))
         action, old_log_prob, advantage = (batch[name].numpy() for name in ("raw", "log_prob", "advantage"))
         result = gaussian_surrogate(mean, log_std, action, old_log_prob, advantage, self.surrogate.clip, share)
         kl = gaussian_kl(batch["params"].numpy(), mean, log_std, share)
         counted = 1.0 if share is None else float(share.sum())  # 0 where no sample counts
         entropy = counted * (float(log_std.sum()) + len(log_std) * (0.5 + HALF_LOG_2_PI))
         self.gaussian.backward_log_std(coefficient * result.by_log_std - entropy_coefficient * counted)
-        by_output = self.gaussian.backward_mean(result.by_mean)
-        self.actor.backward(_weighted(by_output, coefficient))
+        by_output = _weighted(self.gaussian.backward_mean(result.by_mean), coefficient)
+        if more.by_output is not None:
+            by_output += more.by_output
+            for parameter, gradient in zip(self._learnt, more.by_head, strict=True):
+                parameter.grad.numpy().__iadd__(gradient)  # type: ignore[union-attr]
+        self.actor.backward(torch.from_numpy(by_output))
         return result.loss, result.clip_fraction, -entropy, kl
 
-    def _critic(self, batch: Batch, coefficient: float, share: np.ndarray | None) -> float:
-        inputs = batch.get("inputs/critic", batch["inputs/actor"])
-        value = self.critic.forward(inputs).numpy()[:, 0]
+    def _critic(self, batch: Batch, value: np.ndarray, coefficient: float, more: _Further) -> float:
+        share = _shares(batch.get("weight"))
         error, by_value = value_loss(value, batch["value"].numpy(), batch["return"].numpy(), self.value.clip, share)
-        self.critic.backward(_weighted(by_value, coefficient).unsqueeze(-1))
+        by_value = _weighted(by_value, coefficient)
+        if more.by_value is not None:
+            by_value += more.by_value
+        self.critic.backward(torch.from_numpy(by_value).unsqueeze(-1))
         return error
+
+
+class _Further(NamedTuple):
+    """What the terms behind the standard ones amount to."""
+
+    total: float = 0.0
+    statistics: dict[str, Tensor] = {}  # noqa: RUF012  never written to
+    by_output: np.ndarray | None = None
+    by_value: np.ndarray | None = None
+    by_head: Sequence[np.ndarray] = ()
 
 
 class _Gaussian:
@@ -117,15 +162,15 @@ class _Gaussian:
                 self.gradient /= self.parameter
 
 
-def _weighted(gradient: np.ndarray, coefficient: float) -> Tensor:
+def _weighted(gradient: np.ndarray, coefficient: float) -> np.ndarray:
     if coefficient != 1.0:
         gradient *= coefficient
-    return torch.from_numpy(gradient)
+    return gradient
 
 
-def _shares(batch: Batch) -> np.ndarray | None:
+def _shares(weight: Tensor | None) -> np.ndarray | None:
     """What each sample weighs in a mean, as in `policy_losses.weighted_mean`."""
-    if "weight" not in batch:
+    if weight is None:
         return None
-    weight = batch["weight"].numpy()
-    return weight / max(float(weight.sum()), 1.0)
+    found = weight.numpy()
+    return found / max(float(found.sum()), 1.0)

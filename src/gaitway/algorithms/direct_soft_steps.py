@@ -23,7 +23,9 @@ from gaitway.functional.direct_soft_losses import (
     squashed_gradient,
 )
 from gaitway.nn.dense import DenseStack
+from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.ensemble_stack import EnsembleStack
+from gaitway.nn.trunks import Network
 
 
 class DirectSteps:
@@ -41,11 +43,17 @@ class DirectSteps:
     @classmethod
     def of(cls, policy: SoftActorCritic) -> DirectSteps | None:
         """For a policy whose parameters already have a `.grad`; None where autograd is needed."""
-        layers = policy.actor.sequence()
-        if layers is None or policy.is_discrete:
+        if not policy.is_plain or policy.is_discrete:
             return None
-        actor, critic = DenseStack.of(nn.Sequential(*layers)), EnsembleStack.of(policy.critic)
-        target = EnsembleStack.of(policy.target, like=critic)
+        network, critics, targets = policy.actor, policy.critic, policy.target
+        assert isinstance(network, Network)
+        assert isinstance(critics, Ensemble)
+        assert isinstance(targets, Ensemble)
+        layers = network.sequence()
+        if layers is None:
+            return None
+        actor, critic = DenseStack.of(nn.Sequential(*layers)), EnsembleStack.of(critics)
+        target = EnsembleStack.of(targets, like=critic)
         return None if actor is None or critic is None or target is None else cls(policy, actor, critic, target)
 
     def action(self, action: Tensor) -> Tensor:

@@ -191,6 +191,6 @@ class Engine:
         self.totals += torch.stack([self._one, *(statistics[name].detach() for name in self.statistics)])
 
 
-def copied_state(module: nn.Module) -> dict[str, Tensor]:
-    """The module's state as it is now, not as views that go on changing."""
-    return {name: value.clone() for name, value in module.state_dict().items()}
+def copied_state(module: nn.Module) -> dict[str, Any]:
+    """The module's state as it is now, not as views that go on changing; extra state is a copy already."""
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in module.state_dict().items()}

@@ -243,5 +243,5 @@ def centred_ranks(fitness: Tensor) -> Tensor:
 
 
 def evolved(policy: ActorCritic) -> list[Tensor]:
-    """The parameters that evolve: the actor's."""
-    return [parameter.data for parameter in policy.actor.parameters()]
+    """The parameters that evolve: the actor's, and those of its blocks."""
+    return [parameter.data for module in (policy.actor, policy.blocks) for parameter in module.parameters()]

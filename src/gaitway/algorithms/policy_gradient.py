@@ -1,12 +1,13 @@
-"""What REINFORCE and A2C share: one gradient step on all of a rollout, then the rollout is forgotten.
+"""What A2C, REINFORCE and SVPG share: one gradient step on a whole rollout, which is then thrown away.
 
-An algorithm writes `prepare`, the numbers that are constants of the update, and `losses`, its equations. Running the
-policy over the rollout, the schedule, the optimiser, recordings and state are done here.
+A leaf class writes `prepare`, which computes the constants of the update (returns, advantages), and hands over its list
+of loss terms, its equations. This class runs the policy over the rollout, follows the schedules, makes the step and
+keeps the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,11 +15,13 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Batch, Coefficient, Now, value_at
+from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.ppo import decayed
+from gaitway.algorithms.terms import Mean, Terms, policy_weight, with_further
 from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
+from gaitway.functional.policy_losses import explained_variance, weighted_mean
 from gaitway.nn.normalise import ReturnScaler
 
 
@@ -43,6 +46,8 @@ class PolicyGradientConfig:
     optimiser: Literal["adam", "adamw"] = "adam"
     weight_decay: float = 0.0
     adam_eps: float = 1e-5
+    terms: tuple[dict[str, Any], ...] = ()
+    """Further losses, {name: ..., coef: ..., option: value}; one with the name of a standard loss takes its place."""
 
     def __post_init__(self) -> None:
         if self.rollout_steps < 1:
@@ -59,21 +64,30 @@ class PolicyGradientConfig:
 
 
 class PolicyGradient:
-    """Learns from one rollout at a time; a leaf class writes `prepare` and `losses`."""
+    """Learns from one rollout at a time; a leaf class writes `prepare`."""
 
     config: PolicyGradientConfig
     needs_whole_episodes = False
-    reads: tuple[str, ...] = ()
 
     def __init__(
-        self, policy: ActorCritic, config: PolicyGradientConfig, *, num_envs: int, execution: Execution | None
+        self,
+        policy: ActorCritic,
+        config: PolicyGradientConfig,
+        standard: Sequence[LossTerm],
+        *,
+        num_envs: int,
+        terms: Sequence[LossTerm],
+        execution: Execution | None,
     ) -> None:
+        """`standard` are the losses of the algorithm, `terms` further ones or replacements by name."""
         self.policy, self.config, self.num_envs = policy, config, num_envs
         self.device = next(policy.parameters()).device
         self.execution = execution or Execution(device=self.device)
+        self.terms = Terms(with_further(standard, terms), policy, self.device)
+        self.reads = self.terms.reads
         self.engine = Engine(
             policy,
-            self._loss,
+            self.terms.loss,
             learning_rate=config.learning_rate,
             max_grad_norm=config.max_grad_norm,
             optimiser=config.optimiser,
@@ -81,31 +95,24 @@ class PolicyGradient:
             weight_decay=config.weight_decay,
             execution=self.execution,
         )
-        self.entropy_coef = torch.zeros((), device=self.device)
         self.reward_scale = ReturnScaler(num_envs, config.gamma).to(self.device) if config.scale_reward else None
         self._learn = self.execution.program(self._step, f"an update of {type(self).__name__}")
         self._data = Workspace()
-        self._place: tuple[int, ...] = ()
 
     def prepare(self, ws: Workspace) -> Batch:
         """Constants of the update [T, B]; `weight` among them where some rows do not count. Called without gradient."""
         raise TypeError(f"{type(self).__name__} does not implement prepare")
-
-    def losses(self, batch: Batch, log_prob: Tensor, entropy: Tensor, value: Tensor) -> tuple[Batch, Batch]:
-        """The scalars `policy`, `value` (where one is learnt) and `entropy`, all to be minimised, and statistics, from
-        what was prepared and what the policy says of the rollout, [T, B] each."""
-        raise TypeError(f"{type(self).__name__} does not implement losses")
 
     # Called by the runner
 
     def update(self, data: Workspace, now: Now) -> dict[str, Tensor]:
         """One gradient step on a rollout; returns losses and statistics as tensors."""
         config = self.config
-        self.entropy_coef.fill_(value_at(config.entropy_coef, now))
+        self.terms.begin(now)
         if config.schedule != "constant":
             self.engine.set_learning_rate(decayed(config.learning_rate, config.schedule, now.fraction))
-        self._attach(data)
-        self._learn()
+        self._data = data
+        self._learn.on(data, self.terms.constants)()
         metrics = self.engine.read()
         metrics["learning_rate"] = self.engine.learning_rate.clone()
         params = data[self.policy.out("policy/params")]
@@ -113,7 +120,7 @@ class PolicyGradient:
         if std is not None:
             metrics["std"] = std.mean()
             metrics["std_at_bound"] = self.policy.head.at_bound(params) / std.numel()
-        self.policy.update_normalisers(data)  # last, so that the policy that is learnt from is the one that acted
+        self.policy.update_normalisers(data)  # last, so that the policy that learns is the one that acted
         return metrics
 
     def flat_parameters(self) -> list[Tensor]:
@@ -140,8 +147,8 @@ class PolicyGradient:
     # For the leaf classes
 
     def reward(self, ws: Workspace) -> Tensor:
-        """What is learnt from [T, B]: the sum of the reward sources where there are some, perhaps scaled. Asked for
-        once per update, because the scale takes every rollout into its statistics."""
+        """The reward to learn from [T, B]: the sum of the reward sources where there are some, perhaps scaled. Asked
+        for once per update, because the scale takes every rollout into its statistics."""
         reward = ws["reward/total"] if "reward/total" in ws else ws["env/reward"]
         if self.reward_scale is None:
             return reward
@@ -151,38 +158,38 @@ class PolicyGradient:
 
     # Private
 
-    def _attach(self, data: Workspace) -> None:
-        """Learn from `data`; a recording that reads from other memory is dropped."""
-        self._data = data
-        if self.execution.captures:
-            place = tuple(data[name].data_ptr() for name in data)
-            if place != self._place:
-                self._place = place
-                self._learn.forget()
-
     def _step(self) -> None:
+        ws, policy = self._data, self.policy
         with torch.no_grad():
-            batch = self._inputs(self._data) | self.prepare(self._data)
+            batch = policy.learner_inputs(ws) | {"raw": policy.raw_actions(ws)}
+            batch |= self.terms.fields(ws) | self.prepare(ws)
         self.engine.step(batch)
 
-    def _inputs(self, ws: Workspace) -> Batch:
-        """What the policy needs to run over the rollout again; with memory, from the state stored before row 0."""
-        policy = self.policy
-        fields = policy.learner_inputs(ws) | {"raw": policy.raw_actions(ws)}
-        if policy.is_recurrent:
-            fields["starts"] = policy.starts(ws)
-            fields |= {f"memory/{which}": ws[policy.out(f"{which}/memory")][0] for which in ("actor", "critic")}
-        return fields
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        output, value = self.policy.outputs(batch)
-        _, log_prob, entropy = self.policy.head.score(output, batch["raw"])
-        losses, statistics = self.losses(batch, log_prob, entropy, value)
-        weights: dict[str, float | Tensor] = {
-            "policy": 1.0,
-            "value": self.config.value_coef,
-            "entropy": self.entropy_coef,
-        }
-        total = torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
-        statistics |= {f"loss/{name}": loss.detach() for name, loss in (losses | {"total": total}).items()}
-        return total, statistics
+class PolicyLoss:
+    """Minus the log-probability of the actions, weighed by their advantages [...], which are constants here."""
+
+    name = "policy"
+    coef: Coefficient = 1.0
+    reads: tuple[str, ...] = ()
+
+    def __init__(self, mean: Mean = weighted_mean) -> None:
+        self.mean = mean
+
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
+        return -self.mean(batch["new/log_prob"] * batch["advantage"], policy_weight(batch)), {}
+
+
+class BaselineLoss:
+    """Squared error of the critic against the returns, with the share of their variance that it explains."""
+
+    name = "value"
+    reads: tuple[str, ...] = ()
+
+    def __init__(self, coef: Coefficient, mean: Mean = weighted_mean) -> None:
+        self.coef, self.mean = coef, mean
+
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
+        value, returns, weight = batch["new/value"], batch["return"], batch.get("weight")
+        explained = explained_variance(value.detach(), returns, weight)
+        return self.mean((returns - value).square(), weight), {"explained_variance": explained}

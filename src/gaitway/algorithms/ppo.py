@@ -14,10 +14,18 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now, Schedule, value_at
+from gaitway.algorithms.algorithm import Coefficient, LossTerm, Now, Schedule
 from gaitway.algorithms.direct_gradient import DirectGradient
 from gaitway.algorithms.engine import Engine, copied_state
-from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
+from gaitway.algorithms.terms import (
+    ActionBound,
+    Entropy,
+    Surrogate,
+    Terms,
+    ValueLoss,
+    policy_weight,
+    standardised_advantage,
+)
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
@@ -71,6 +79,8 @@ class PPOConfig:
     optimiser: Literal["adam", "adamw"] = "adam"
     weight_decay: float = 0.0
     adam_eps: float = 1e-5
+    terms: tuple[dict[str, Any], ...] = ()
+    """Further losses, {name: ..., coef: ..., option: value}; one with the name of a standard loss takes its place."""
 
     def __post_init__(self) -> None:
         for key in ("rollout_steps", "epochs", "minibatches"):
@@ -117,15 +127,14 @@ class PPO:
         if policy.is_recurrent:
             rows, what = num_envs, "environments (a policy with memory learns from whole environments)"
         check_minibatches(rows, config.minibatches, what)
-        self.terms = list(standard_terms(config, policy)) if terms is None else list(terms)
-        names = [term.name for term in self.terms]
-        if len(set(names)) != len(names):
-            raise ValueError(f"two terms share a name: {names}; give each its own")
-        self.reads = tuple(dict.fromkeys(name for term in self.terms for name in term.reads))
+        transforms = [standardised_advantage] if config.normalise_advantage == "minibatch" else []
+        listed = standard_terms(config, policy) if terms is None else terms
+        self.terms = Terms(listed, policy, self.device, transforms)
+        self.reads = self.terms.reads
         self.batches = Minibatches(config.minibatches, "columns" if policy.is_recurrent else "samples")
         self.engine = Engine(
             policy,
-            self._loss,
+            self.terms.loss,
             learning_rate=config.learning_rate,
             max_grad_norm=config.max_grad_norm,
             optimiser=config.optimiser,
@@ -134,23 +143,15 @@ class PPO:
             before_step=self._adapt_rate if config.schedule == "adaptive" else None,
             execution=self.execution,
         )
-        if self.execution.mode == "eager" and self.execution.precision == "fp32" and self.device.type == "cpu":
-            self._direct = DirectGradient.of(policy, self.terms)
-            if self._direct is not None:
-                self.engine.direct = self._direct_gradient
-        self._pass = self.execution.program(self._step_all, "a pass of PPO over its minibatches")
+        self._direct = DirectGradient.of(policy, self.terms, self.execution)
         self._prepare = self.execution.program(self._prepare_rollout, "PPO's preparation of a rollout")
-        self._estimate_again = self.execution.program(self._estimate, "PPO's new estimate of advantages")
-        self._weights: list[float] = []
-        self._constants = tuple(term.coef for term in self.terms)
-        self._data = Workspace()
-        self._place: tuple[int, ...] = ()
-        self._fields: dict[str, Tensor] = {}
+        self._estimate = self.execution.program(self._estimate_advantages, "PPO's new estimate of advantages")
+        self._pass = self.execution.program(self._step_all, "a pass of PPO over its minibatches")
         self.value_norm = ValueNorm().to(self.device) if config.normalise_value else None
         self.reward_scale = ReturnScaler(num_envs, config.gamma).to(self.device) if config.scale_reward else None
-        self.coefficients = torch.zeros(len(self.terms), device=self.device)
         self.generator = stream(seed, "minibatch", self.device)
-        self._now = DeviceNow(self.device)
+        self._data = Workspace()
+        self._fields: dict[str, Tensor] = {}
 
     def update(self, data: Workspace, now: Now) -> dict[str, Tensor]:
         """Learn from a rollout; returns mean losses and statistics as tensors."""
@@ -159,25 +160,20 @@ class PPO:
 
     def _update(self, data: Workspace, now: Now) -> dict[str, Tensor]:
         config = self.config
-        self._now.set(now)
-        self._weights = [value_at(term.coef, now) for term in self.terms]
-        for coefficient, weight in zip(self.coefficients, self._weights, strict=True):
-            coefficient.fill_(weight)
-        constants = tuple(term.coef for term in self.terms)
-        if constants != self._constants:  # somebody changed a weight by hand, which a recording would not notice
-            self._constants = constants
-            self._pass.forget()
+        self.terms.begin(now)
         if config.schedule in ("linear", "cosine"):
             self.engine.set_learning_rate(decayed(config.learning_rate, config.schedule, now.fraction))
+        # a path written by hand stands in for the policy's own methods only as long as these are the ones it knows
+        self.engine.direct = self._direct if self._direct is not None and self.policy.is_plain else None
         self.prepare(data)
         last_epoch = config.epochs
         for epoch in range(config.epochs):
             if epoch and config.recompute_advantage:
-                self._estimate_again()
-            if (epoch == 0 or config.recompute_advantage) and self.batches.pack(self._fields, self._columns):
-                self._pass.forget()
+                self._estimate.on(data)()
+            if epoch == 0 or config.recompute_advantage:
+                self.batches.pack(self._fields, self.policy.column_fields)
             self.batches.shuffle(self.generator)
-            self._pass()
+            self._pass.on(self.terms.constants, self.batches.version)()
             if config.target_kl is not None and self._mean_kl() > config.target_kl:
                 last_epoch = epoch + 1
                 break
@@ -196,57 +192,31 @@ class PPO:
     def prepare(self, data: Workspace) -> dict[str, Tensor]:
         """The fields that minibatches are cut from: network inputs, old log-probabilities, advantages, returns."""
         self._data = data
-        if self.execution.captures:
-            place = tuple(data[name].data_ptr() for name in data)
-            if place != self._place:  # recordings read from another place in memory
-                self._place = place
-                self._prepare.forget()
-                self._estimate_again.forget()
-        self._prepare()
+        self._prepare.on(data)()
         return self._fields
 
     @torch.no_grad()
     def _prepare_rollout(self) -> None:
         """Everything that is computed once per rollout."""
-        self._reward = self._reward_of(self._data)
-        self._fields, self._columns = self._fields_of(self._data)
-        self._critic_inputs = self.policy.critic_inputs(self._data)
-        self._estimate()
-
-    def _reward_of(self, ws: Workspace) -> Tensor:
-        """What is learnt from: `reward/total`, the weighted sum of the reward sources, perhaps scaled."""
-        reward = ws["reward/total"] if "reward/total" in ws else ws["env/reward"]
-        if self.reward_scale is None:
-            return reward
-        return self.reward_scale.scale(reward, ws["env/done"], ws["env/valid"] if "env/valid" in ws else None)
-
-    def _fields_of(self, ws: Workspace) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        """What minibatches are cut from, and which of it is per environment."""
-        policy = self.policy
-        raw = policy.raw_actions(ws)
-        fields = policy.learner_inputs(ws)
-        fields |= {
-            "raw": raw,
-            "params": ws[policy.out("policy/params")],
-            "log_prob": policy.head.log_prob(ws[policy.out("policy/params")], raw),
-        }
-        fields |= {name: ws[name][: ws.T] for name in self.reads}
-        if "env/valid" in ws:
-            fields["weight"] = ws["env/valid"].float()
-        if not policy.is_recurrent:
-            return fields, ()
-        fields["starts"] = policy.starts(ws)
-        fields |= {f"memory/{which}": ws[policy.out(f"{which}/memory")][0] for which in ("actor", "critic")}
-        return fields, ("memory/actor", "memory/critic")
+        ws, policy = self._data, self.policy
+        self._reward = ws["reward/total"] if "reward/total" in ws else ws["env/reward"]
+        if self.reward_scale is not None:
+            valid = ws["env/valid"] if "env/valid" in ws else None
+            self._reward = self.reward_scale.scale(self._reward, ws["env/done"], valid)
+        self._observed = policy.observed(ws)
+        raw, params = policy.raw_actions(ws), ws[policy.out("policy/params")]
+        self._fields = policy.learner_inputs(ws, self._observed) | self.terms.fields(ws)
+        self._fields |= {"raw": raw, "params": params, "log_prob": policy.head.log_prob(params, raw)}
+        self._estimate_advantages()
 
     @torch.no_grad()
-    def _estimate(self) -> None:
+    def _estimate_advantages(self) -> None:
         """Fill in `value`, `advantage` and `return` (all [T, B]) and the explained variance.
 
-        `value` is what the critic said and `return` what it should learn to say, both in its own units.
+        `value` is what the critic said and `return` its learning target, both in its own units.
         """
         config, ws, fields = self.config, self._data, self._fields
-        value, following = self.policy.values(ws, self._critic_inputs)
+        value, following = self.policy.values(ws, self._observed)
         if self.value_norm is not None:
             value_raw, following = self.value_norm.denormalise(value), self.value_norm.denormalise(following)
         else:
@@ -260,7 +230,7 @@ class PPO:
         else:
             goal = target
         if config.normalise_advantage == "rollout":
-            advantage = standardise(advantage, fields.get("weight"))
+            advantage = standardise(advantage, policy_weight(fields))
         for name, new in (("value", value), ("advantage", advantage), ("return", goal)):
             if name in fields:  # a new estimate takes the place of the old one: recordings know that place
                 fields[name].copy_(new)
@@ -272,43 +242,6 @@ class PPO:
         for batch in self.batches.batches:
             self.engine.step(batch)
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted sum of the terms on one minibatch; runs the policy once."""
-        policy = self.policy
-        head = policy.head
-        output, value = policy.outputs(batch)
-        params, log_prob, entropy = head.score(output, batch["raw"])
-        batch = batch | {
-            "new/params": params,
-            "new/value": value,
-            "new/log_prob": log_prob,
-            "new/entropy": entropy,
-            "new/mean": head.action(head.mode(params)),
-        }
-        if self.config.normalise_advantage == "minibatch":
-            batch["advantage"] = standardise(batch["advantage"], batch.get("weight"))
-        total = torch.zeros((), device=self.device)
-        statistics: dict[str, Tensor] = {}
-        for index, term in enumerate(self.terms):
-            loss, more = term(batch, self._now)
-            if isinstance(term.coef, Schedule):
-                total = total + self.coefficients[index] * loss
-            elif term.coef:  # a term without weight is only looked at
-                total = torch.add(total, loss, alpha=term.coef)
-            statistics[f"loss/{term.name}"] = loss.detach()
-            statistics |= more
-        statistics["loss/total"] = total.detach()
-        with torch.no_grad():
-            statistics["kl"] = weighted_mean(head.kl(batch["params"], params), batch.get("weight"))
-        return total, statistics
-
-    def _direct_gradient(self, batch: Batch) -> dict[str, Tensor]:
-        """The same without autograd, where the derivative is written out."""
-        assert self._direct is not None
-        if self.config.normalise_advantage == "minibatch":
-            batch = batch | {"advantage": standardise(batch["advantage"], batch.get("weight"))}
-        return self._direct(batch, self._weights)
-
     def _adapt_rate(self, statistics: dict[str, Tensor], rate: Tensor) -> None:
         rate.copy_(adapted_rate(rate, statistics["kl"], self.config.desired_kl, self.config.learning_rate_range))
 
@@ -316,7 +249,7 @@ class PPO:
     def _mean_kl(self) -> float:
         policy, fields = self.policy, self._fields
         params, _ = policy.evaluate(fields)
-        return float(weighted_mean(policy.head.kl(fields["params"], params), fields.get("weight")))
+        return float(weighted_mean(policy.head.kl(fields["params"], params), policy_weight(fields)))
 
     def flat_parameters(self) -> list[Tensor]:
         return [self.engine.parameters.value.detach()]

@@ -12,17 +12,19 @@ return `G_t = r_t + gamma r_{t+1} + ...` to the end of the episode, the baseline
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Batch, Now
-from gaitway.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig
+from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now
+from gaitway.algorithms.policy_gradient import BaselineLoss, PolicyGradient, PolicyGradientConfig
+from gaitway.algorithms.terms import Entropy, policy_weight
 from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
-from gaitway.functional.policy_losses import explained_variance, standardise, weighted_mean
+from gaitway.functional.policy_losses import standardise, weighted_mean
 from gaitway.functional.returns import discounted_returns
 
 
@@ -53,6 +55,7 @@ class Reinforce(PolicyGradient):
         config: ReinforceConfig | None = None,
         *,
         num_envs: int,
+        terms: Sequence[LossTerm] = (),
         seed: int = 0,
         execution: Execution | None = None,
     ) -> None:
@@ -63,7 +66,9 @@ class Reinforce(PolicyGradient):
                 f"algorithm.rollout_steps is {config.rollout_steps}, but episodes of {policy.spec.id} take up to "
                 f"{longest} steps and only whole ones are learnt from; use algorithm.rollout_steps={longest}"
             )
-        super().__init__(policy, config, num_envs=num_envs, execution=execution)
+        baseline = [BaselineLoss(config.value_coef)] if config.baseline else []
+        standard: list[LossTerm] = [*baseline, EpisodeLoss(config), Entropy(config.entropy_coef)]
+        super().__init__(policy, config, standard, num_envs=num_envs, terms=terms, execution=execution)
 
     def update(self, data: Workspace, now: Now) -> dict[str, Tensor]:
         if not bool(data["env/done"].any()):
@@ -78,20 +83,29 @@ class Reinforce(PolicyGradient):
         whole = in_whole_episodes(done)
         if "env/valid" in ws:
             whole = whole & ws["env/valid"]
-        return {"return": discounted_returns(self.reward(ws), done, self.config.gamma), "weight": whole.float()}
+        batch = {"return": discounted_returns(self.reward(ws), done, self.config.gamma), "weight": whole.float()}
+        if "weight/policy" in ws:
+            batch["weight/policy"] = ws["weight/policy"].float() * batch["weight"]
+        return batch
 
-    def losses(self, batch: Batch, log_prob: Tensor, entropy: Tensor, value: Tensor) -> tuple[Batch, Batch]:
-        returns, weight = batch["return"], batch["weight"]
-        advantage, losses, statistics = returns, {}, {"counted": weight.mean()}
+
+class EpisodeLoss:
+    """Minus the log-probability of the actions, weighed by the returns, minus what the critic expects of them now."""
+
+    name = "policy"
+    coef: Coefficient = 1.0
+    reads: tuple[str, ...] = ()
+
+    def __init__(self, config: ReinforceConfig) -> None:
+        self.config = config
+
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
+        advantage, weight = batch["return"], policy_weight(batch)
         if self.config.baseline:
-            advantage = returns - value.detach()
-            losses["value"] = weighted_mean((returns - value).square(), weight)
-            statistics["explained_variance"] = explained_variance(value.detach(), returns, weight)
+            advantage = advantage - batch["new/value"].detach()
         if self.config.normalise_advantage:
             advantage = standardise(advantage, weight)
-        losses["policy"] = -weighted_mean(log_prob * advantage, weight)
-        losses["entropy"] = -weighted_mean(entropy, weight)
-        return losses, statistics
+        return -weighted_mean(batch["new/log_prob"] * advantage, weight), {"counted": batch["weight"].mean()}
 
 
 def in_whole_episodes(done: Tensor) -> Tensor:

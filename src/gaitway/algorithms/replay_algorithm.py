@@ -7,10 +7,10 @@ that its own file holds its equations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
+from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import StepReplay
@@ -77,6 +78,19 @@ class ReplayConfig:
             raise ValueError(f"{key} is {getattr(self, key)}; use a number above 0 and up to 1, {advice}")
 
 
+class AnnotatedRewards(Protocol):
+    """What a replay algorithm asks of the reward sources of a run (`rewards.source.Rewards`)."""
+
+    is_plain: bool
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    def stored(self) -> tuple[str, ...]: ...
+
+    def annotate(self, ws: Workspace, when: Sequence[Any] = ...) -> None: ...
+
+
 class ReplayAlgorithm:
     """Learns from batches of a replay; a leaf class writes `learn`.
 
@@ -122,6 +136,15 @@ class ReplayAlgorithm:
             self.execution.program(partial(self._learn_one, phase), f"an update of {name}") for phase in range(cycle)
         ]
         self.replay: StepReplay | None = None
+        self.groups = tuple(policy.all_groups)
+        """Observation groups that the replay keeps."""
+        self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            policy.out(name): ((memory.size,), torch.float32) for name, memory in policy.memories.items()
+        }
+        """Further step variables that it keeps: what the policy remembers, what `reads` names, some rewards."""
+        if policy.memories and config.n_step > 1:
+            raise ValueError("a block that remembers is learnt from step by step; use algorithm.n_step=1")
+        self.rewards: AnnotatedRewards | None = None
         self._replay_version = 0
         self._batch: TransitionBatch | None = None
         self._has_news = False
@@ -131,6 +154,23 @@ class ReplayAlgorithm:
         raise TypeError(f"{type(self).__name__} does not implement learn")
 
     # Called by the runner
+
+    def keep(self, variables: Mapping[str, Variable], groups: Sequence[str], rewards: AnnotatedRewards) -> None:
+        """What the replay keeps of step rows with these `variables`: what is read when transitions are drawn."""
+        self.groups = tuple(dict.fromkeys((*self.groups, *groups)))
+        names = [name for name in self.reads if not name.startswith("env/obs/")]
+        if not rewards.is_plain:
+            self.rewards = rewards
+            names += [*rewards.stored(), *(name for name in rewards.reads if name.startswith("env/metric/"))]
+        for name in names:
+            if name in ("action", "env/reward", "env/terminated", "env/truncated"):
+                continue
+            if name not in variables:
+                raise ValueError(
+                    f"{type(self).__name__} reads {name!r} from the replay; let the agent that writes it declare its "
+                    "shape in variables(num_envs, rows)"
+                )
+            self.extras[name] = (variables[name].shape, variables[name].dtype)
 
     def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
         """An empty replay for what the policy reads and does."""
@@ -219,33 +259,46 @@ class ReplayAlgorithm:
         spec = self.policy.spec
         return {
             "num_envs": self.num_envs,
-            "groups": {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in self.policy.all_groups},
+            "groups": {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in self.groups},
             "action": (spec.action.shape, spec.action.dtype),
             "n_step": self.config.n_step,
             "max_episode_steps": spec.max_episode_steps or None,
             "reset_rows": spec.reset_rows,
+            "extras": self.extras,
         }
 
     def transitions(self, index: Tensor) -> Batch:
         """The drawn transitions as networks read them: `actor`, `critic`, `next/actor`, `next/critic` [n, D], `action`,
         `reward` and `discount` [n], which is 0 after a termination, and `weight` [n] where the replay gives one."""
         assert self.replay is not None
-        policy = self.policy
         drawn = self.replay.gather(index, self._batch if len(index) == self.config.batch_size else None)
         batch: Batch = {name: drawn[name] for name in ("action", "reward", "discount", "weight") if name in drawn}
-        for source, prefix in (("obs", ""), ("next_obs", "next/")):
-            obs = {name: drawn[f"{source}/{name}"] for name in policy.all_groups}
-            batch[f"{prefix}actor"] = batch[f"{prefix}critic"] = policy.inputs(obs, "actor")
-            if policy.groups["critic"] != policy.groups["actor"]:
-                batch[f"{prefix}critic"] = policy.inputs(obs, "critic")
-        return batch
+        with torch.no_grad():
+            if self.rewards is not None:
+                batch["reward"] = self._total_reward(self.rewards, index)
+            further = {name: drawn[name.removeprefix("env/")] for name in self.reads if name.startswith("env/obs/")}
+            further |= {name: drawn[name] for name in self.reads if name in self.extras}
+            return batch | self.policy.read(drawn) | further
 
     def soft_update(self, name: str, source: Engine, tau: float) -> None:
         """Soft (Polyak) update of the target network `name`: a fraction `tau` of the way to what `source` learns."""
         with torch.no_grad():
-            self.targets[name].value.lerp_(source.parameters.value, tau)
+            target = self.targets[name].value
+            target.lerp_(source.parameters.value[: len(target)], tau)  # behind it lie blocks, which have no target
 
     # Private
+
+    def _total_reward(self, rewards: AnnotatedRewards, index: Tensor) -> Tensor:
+        """The discounted sum of `reward/total` over the n steps of each transition, [n], with what sources say now."""
+        assert self.replay is not None
+        steps = self.replay.window(index, self.config.n_step)
+        rewards.annotate(steps, ("drawn",))
+        alive = torch.ones_like(steps["reward/total"][0])
+        total = torch.zeros_like(alive)
+        for k, (reward, done) in enumerate(zip(steps["reward/total"], steps["env/done"], strict=True)):
+            total = total + self.config.gamma**k * alive * reward
+            alive = alive * ~done
+        return total
 
     def _attach(self, replay: StepReplay) -> None:
         """Learn from `replay` from now on; recordings that read from other memory are dropped."""

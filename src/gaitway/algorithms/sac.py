@@ -76,7 +76,7 @@ class SAC(ReplayAlgorithm):
         self.temperature = Temperature(config.initial_temperature).to(self.device)
         self.modules["temperature"] = self.temperature
         self.targets["critic"] = FlatParameters(policy.target, gradients=False)
-        self.critic_engine = self.engine(policy.critic, config.critic_learning_rate)
+        self.critic_engine = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
         self.actor_engine = self.engine(policy.actor, config.actor_learning_rate)
         self.temperature_engine = Engine(
             self.temperature,
@@ -103,7 +103,7 @@ class SAC(ReplayAlgorithm):
             entropy = -proposal["log_prob"].mean()
             if self.config.learn_temperature:
                 self._move_temperature(entropy)
-        self.critic_engine.step({"critic": batch["critic"], "action": batch["action"], "target": target})
+        self.critic_engine.step(batch | {"target": target})
         self.actor_engine.step({"critic": batch["critic"], "alpha": alpha, "entropy": entropy} | proposal)
         self.soft_update("critic", self.critic_engine, self.config.tau)
 

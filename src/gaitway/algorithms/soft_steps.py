@@ -47,7 +47,8 @@ class ContinuousSteps:
         return target, {"action": action, "log_prob": log_prob}
 
     def critic_loss(self, batch: Batch) -> Loss:
-        values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
+        inputs = self.policy.inputs_again(batch, "critic")
+        values = self.policy.values(self.policy.critic, inputs, batch["action"])
         return _with_statistics(critic_loss(values, batch["target"]), values)
 
     def actor_loss(self, batch: Batch) -> Loss:
@@ -75,7 +76,7 @@ class DiscreteSteps:
         return target, {"log_probs": log_probs, "log_prob": (log_probs.exp() * log_probs).sum(-1)}
 
     def critic_loss(self, batch: Batch) -> Loss:
-        values = self.policy.values(self.policy.critic, batch["critic"])
+        values = self.policy.values(self.policy.critic, self.policy.inputs_again(batch, "critic"))
         chosen = batch["action"].expand(len(values), -1).unsqueeze(-1)
         taken = values.gather(-1, chosen).squeeze(-1)
         return _with_statistics(critic_loss(taken, batch["target"]), taken)

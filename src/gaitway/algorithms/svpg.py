@@ -13,7 +13,7 @@ per rollout moves all. `coupled=false` leaves the kernel out: n independent lear
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -23,12 +23,18 @@ from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.agents.particles import Particles
-from gaitway.algorithms.algorithm import Batch, Coefficient, Now, value_at
+from gaitway.algorithms.algorithm import Batch, Coefficient, LossTerm, Now, value_at
 from gaitway.algorithms.engine import ALIGNMENT
-from gaitway.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig
+from gaitway.algorithms.policy_gradient import (
+    BaselineLoss,
+    PolicyGradient,
+    PolicyGradientConfig,
+    PolicyLoss,
+)
+from gaitway.algorithms.terms import Entropy, policy_weight
 from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
-from gaitway.functional.policy_losses import explained_variance, standardise
+from gaitway.functional.policy_losses import standardise
 from gaitway.functional.returns import gae
 from gaitway.functional.stein import median_of_pairs, squared_distances, stein_terms
 
@@ -78,15 +84,22 @@ class SVPG(PolicyGradient):
         config: SVPGConfig | None = None,
         *,
         num_envs: int,
+        terms: Sequence[LossTerm] = (),
         seed: int = 0,
         execution: Execution | None = None,
     ) -> None:
         policy.share(num_envs)
         # particles offer all that the base class asks of an actor-critic
         alike = cast("ActorCritic", policy)
-        super().__init__(alike, config or SVPGConfig(), num_envs=num_envs, execution=execution)
-        self.particles = policy
-        self.count = len(policy.members)
+        config = config or SVPGConfig()
+        self.particles, self.count = policy, len(policy.members)
+        # means over the particles of what A2C would have each minimise
+        standard: list[LossTerm] = [
+            PolicyLoss(self._mean),
+            BaselineLoss(config.value_coef, self._mean),
+            Entropy(config.entropy_coef, self._mean),
+        ]
+        super().__init__(alike, config, standard, num_envs=num_envs, terms=terms, execution=execution)
         self.engine.direct = self._direction
         self.engine.max_grad_norm = None  # gradients are cut before they are coupled, each particle's by itself
         self.temperature = torch.ones((), device=self.device)
@@ -126,22 +139,10 @@ class SVPG(PolicyGradient):
             gamma=self.config.gamma,
             lam=self.config.lam,
         )
-        batch = {"advantage": advantage, "return": advantage + value}
-        if "env/valid" in ws:
-            batch["weight"] = ws["env/valid"].float()
+        batch = {"advantage": advantage, "return": advantage + value, "value": value}
         if self.config.normalise_advantage:
-            batch["advantage"] = self._standardised(advantage, batch.get("weight"))
+            batch["advantage"] = self._standardised(advantage, policy_weight(self.terms.fields(ws)))
         return batch
-
-    def losses(self, batch: Batch, log_prob: Tensor, entropy: Tensor, value: Tensor) -> tuple[Batch, Batch]:
-        """Means over the particles of what A2C would have each minimise."""
-        advantage, returns, weight = batch["advantage"], batch["return"], batch.get("weight")
-        losses = {
-            "policy": -self._mean(log_prob * advantage, weight),
-            "value": self._mean((returns - value).square(), weight),
-            "entropy": -self._mean(entropy, weight),
-        }
-        return losses, {"explained_variance": explained_variance(value.detach(), returns, weight)}
 
     def _direction(self, batch: Batch) -> dict[str, Tensor]:
         """Overwrite the gradient, one row per particle, by what the optimiser is to descend."""

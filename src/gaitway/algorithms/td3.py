@@ -84,7 +84,7 @@ class TD3(ReplayAlgorithm):
         )
         self.targets["critic"] = FlatParameters(policy.target_critic, gradients=False)
         self.targets["actor"] = FlatParameters(policy.target_actor, gradients=False)
-        self.critic = self.engine(policy.critic, config.critic_learning_rate)
+        self.critic = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
         self.actor = self.engine(policy.actor, config.actor_learning_rate)
         self.engines |= {"actor": self.actor, "critic": self.critic}
         self.critic.loss = self.execution.compiled(self._critic_loss)
@@ -112,7 +112,8 @@ class TD3(ReplayAlgorithm):
         return least_target(batch["reward"], batch["discount"], values)
 
     def _critic_loss(self, batch: Batch) -> Loss:
-        values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
+        inputs = self.policy.inputs_again(batch, "critic")
+        values = self.policy.values(self.policy.critic, inputs, batch["action"])
         loss = critic_loss(values, batch["target"])
         return loss, {"loss/critic": loss.detach(), "q_mean": values.detach().mean()}
 

@@ -1,18 +1,149 @@
-"""The losses PPO is made of. A variant of PPO is another list of these, not a subclass.
+"""The losses on-policy algorithms are made of. A variant of PPO is another list of these, not a subclass.
 
 Fields a term may read from a minibatch: `log_prob`, `params`, `raw`, `advantage`, `return`, `value` (as they were in
-the rollout), `weight` (only where some rows do not count), any workspace variable it declares in `reads`, and what
-the policy says now: `new/log_prob`, `new/params`, `new/entropy`, `new/mean`, `new/value`.
+the rollout), `obs/<group>` (as networks read them), any workspace variable or `new/*` it declares in `reads`, what its
+own `prepare` adds, and what the policy says now: `new/log_prob`, `new/params`, `new/entropy`, `new/mean`, `new/value`,
+`new/output` (the head's input) and `new/<name>` of every block. `weight` is there where some rows do not count, and
+`weight/policy` where the policy did not act in all of them: losses of the policy heed `policy_weight`, others `weight`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow
+from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now, Schedule, value_at
+from gaitway.core.config import did_you_mean
+from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import ActionSpec
-from gaitway.functional.policy_losses import clipped_surrogate, value_error, weighted_mean
+from gaitway.functional.policy_losses import clipped_surrogate, standardise, value_error, weighted_mean
+
+Transform = Callable[[Batch, DeviceNow], Batch]
+"""Changes a minibatch before the policy runs over it."""
+Mean = Callable[[Tensor, Tensor | None], Tensor]
+"""(a number per sample, weights or None) -> its mean."""
+SCORES = ("params", "log_prob", "entropy", "mean")
+"""What an algorithm adds, as `new/*`, to the outputs of the policy."""
+
+
+class Terms:
+    """A list of terms as one loss: the policy runs once per minibatch, then every term is asked and weighed.
+
+    A term may have `prepare(ws)`, fields [T, B, ...] that it adds to a rollout once, before minibatches are cut, and
+    `transform(batch, now)`, which changes a minibatch before the policy runs over it.
+    """
+
+    def __init__(
+        self, terms: Sequence[LossTerm], policy: Any, device: torch.device, transforms: Sequence[Transform] = ()
+    ) -> None:
+        self.policy, self.terms = policy, list(terms)
+        names = [term.name for term in self.terms]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two terms share a name: {names}; give each its own")
+        self._check_outputs()
+        read = dict.fromkeys(name for term in self.terms for name in term.reads if not name.startswith("new/"))
+        self.reads = tuple(read)
+        """Variables of the workspace that the terms read."""
+        self.transforms = [*transforms, *(term.transform for term in self.terms if hasattr(term, "transform"))]
+        self.now = DeviceNow(device)
+        self.coefficients = torch.zeros(len(self.terms), device=device)
+        self.weights: list[float] = []
+        """The coefficients as numbers."""
+
+    @property
+    def constants(self) -> tuple[Coefficient, ...]:
+        """What a recording of the loss holds by value."""
+        return tuple(term.coef for term in self.terms)
+
+    def begin(self, now: Now) -> None:
+        """Bring coefficients to where training stands."""
+        self.now.set(now)
+        self.weights = [value_at(term.coef, now) for term in self.terms]
+        for coefficient, weight in zip(self.coefficients, self.weights, strict=True):
+            coefficient.fill_(weight)
+
+    def fields(self, ws: Workspace) -> Batch:
+        """What minibatches are cut from for the terms' sake: the variables they read, and what they prepare."""
+        found = {name: ws[name][: ws.T] for name in self.reads}
+        if "env/valid" in ws:
+            found["weight"] = ws["env/valid"].float()
+        if "weight/policy" in ws:
+            acted = ws["weight/policy"].float()
+            found["weight/policy"] = acted * found["weight"] if "weight" in found else acted
+        for term in self.terms:
+            if hasattr(term, "prepare"):
+                found |= term.prepare(ws)
+        return found
+
+    def transformed(self, batch: Batch) -> Batch:
+        for transform in self.transforms:
+            batch = transform(batch, self.now)
+        return batch
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum of the terms on one minibatch, and statistics; runs the policy once."""
+        batch = self.transformed(batch)
+        batch = batch | scored(self.policy.head, self.policy.outputs(batch), batch["raw"])
+        total, statistics = self.weighed(batch, range(len(self.terms)))
+        statistics["loss/total"] = total.detach()
+        if "params" in batch:
+            with torch.no_grad():
+                divergence = self.policy.head.kl(batch["params"], batch["new/params"])
+                statistics["kl"] = weighted_mean(divergence, policy_weight(batch))
+        return total, statistics
+
+    def weighed(self, batch: Batch, which: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum of some of the terms on a minibatch over which the policy has run."""
+        total = torch.zeros((), device=self.coefficients.device)
+        statistics: dict[str, Tensor] = {}
+        for index in which:
+            term = self.terms[index]
+            loss, more = term(batch, self.now)
+            if isinstance(term.coef, Schedule):
+                total = total + self.coefficients[index] * loss
+            elif term.coef:  # a term without weight is only looked at
+                total = torch.add(total, loss, alpha=term.coef)
+            statistics[f"loss/{term.name}"] = loss.detach()
+            statistics |= more
+        return total, statistics
+
+    def _check_outputs(self) -> None:
+        known = [f"new/{name}" for name in (*self.policy.output_names, *SCORES)]
+        for term in self.terms:
+            for name in term.reads:
+                if name.startswith("new/") and name not in known:
+                    raise ValueError(
+                        f"the term {term.name!r} reads {name!r}, which neither the policy nor a block of it writes"
+                        f"{did_you_mean(name, known)}; there are {known}"
+                    )
+
+
+def scored(head: Any, outputs: Batch, raw: Tensor) -> Batch:
+    """The policy's outputs and what its distribution says of the actions `raw`, as `new/*`."""
+    params, log_prob, entropy = head.score(outputs["output"], raw)
+    scores = (params, log_prob, entropy, head.action(head.mode(params)))
+    found = {f"new/{name}": value for name, value in outputs.items()}
+    return found | {f"new/{name}": value for name, value in zip(SCORES, scores, strict=True)}
+
+
+def policy_weight(batch: Batch) -> Tensor | None:
+    """What each sample weighs in losses of the policy: 0 where the row does not count, or where another acted."""
+    return batch.get("weight/policy", batch.get("weight"))
+
+
+def standardised_advantage(batch: Batch, now: DeviceNow) -> Batch:
+    """A transform: the advantages of the minibatch with mean 0 and standard deviation 1."""
+    return batch | {"advantage": standardise(batch["advantage"], policy_weight(batch))}
+
+
+def with_further(standard: Sequence[LossTerm], further: Sequence[LossTerm]) -> list[LossTerm]:
+    """The standard terms and further ones; one that has the name of a standard term takes its place."""
+    replaced = {term.name: term for term in further}
+    kept = [replaced.pop(term.name, term) for term in standard]
+    return [*kept, *(term for term in further if term.name in replaced)]
 
 
 class Surrogate:
@@ -25,7 +156,7 @@ class Surrogate:
         self.clip, self.coef = clip, coef
 
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
-        weight = batch.get("weight")
+        weight = policy_weight(batch)
         loss, ratio = clipped_surrogate(batch["new/log_prob"], batch["log_prob"], batch["advantage"], self.clip)
         clipped = ((ratio.detach() - 1.0).abs() > self.clip).float()
         return weighted_mean(loss, weight), {"clip_fraction": weighted_mean(clipped, weight)}
@@ -41,7 +172,8 @@ class ValueLoss:
         self.clip, self.coef = clip, coef
 
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
-        error = value_error(batch["new/value"], batch["value"], batch["return"], self.clip)
+        value = batch["new/value"]
+        error = value_error(value, value if self.clip is None else batch["value"], batch["return"], self.clip)
         return weighted_mean(error, batch.get("weight")), {}
 
 
@@ -51,11 +183,11 @@ class Entropy:
     name = "entropy"
     reads: tuple[str, ...] = ()
 
-    def __init__(self, coef: Coefficient = 0.0) -> None:
-        self.coef = coef
+    def __init__(self, coef: Coefficient = 0.0, mean: Mean = weighted_mean) -> None:
+        self.coef, self.mean = coef, mean
 
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
-        return -weighted_mean(batch["new/entropy"], batch.get("weight")), {}
+        return -self.mean(batch["new/entropy"], policy_weight(batch)), {}
 
 
 class ActionBound:
@@ -79,4 +211,4 @@ class ActionBound:
         if self.centre.device != mean.device:
             self.centre, self.half_range = self.centre.to(mean.device), self.half_range.to(mean.device)
         excess = (((mean - self.centre) / self.half_range).abs() - self.margin).clamp(min=0.0)
-        return weighted_mean(excess.square().sum(-1), batch.get("weight")), {}
+        return weighted_mean(excess.square().sum(-1), policy_weight(batch)), {}

@@ -69,7 +69,7 @@ def critic_function(policy: Any) -> Function:
     critic: Any = getattr(network, "critic", None)
 
     def inputs(observations: Tensor) -> Tensor:
-        return network.inputs(_groups(network, "critic", observations), "critic")
+        return network.network_input(_groups(network, "critic", observations), "critic")
 
     def value(observations: Tensor) -> Tensor:
         read = inputs(observations)

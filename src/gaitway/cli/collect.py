@@ -78,7 +78,7 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Policy, str]:
     """The environment, what plays in it, and both in words."""
     from dataclasses import replace
 
-    from gaitway.agents.actor_critic import InferencePolicy
+    from gaitway.agents.policy import InferencePolicy
     from gaitway.cli.build import EnvConfig, TrainConfig, build_env
     from gaitway.cli.inspect_run import load_policy, open_run
     from gaitway.core.config import ConfigError

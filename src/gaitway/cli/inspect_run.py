@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
+from gaitway.agents.policy import InferencePolicy, learnt_parameters
 from gaitway.analysis.plots import plot_run, plot_runs
 from gaitway.analysis.runs import find_runs
 from gaitway.cli.build import RECIPES, TrainConfig, build_env, build_policy, parse

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gaitway.agents.actor_critic import InferencePolicy
+from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.runs import find_runs, is_run_folder
 from gaitway.cli.build import EnvConfig, TrainConfig, build_env
 from gaitway.cli.inspect_run import load_policy, open_run

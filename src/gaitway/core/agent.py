@@ -12,6 +12,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -28,6 +29,11 @@ class Agent(nn.Module):
     """Variables that must be written before `step`."""
     writes: tuple[str, ...] = ()
     """Variables that `step` writes, prefix included."""
+    memories: Mapping[str, Any] = MappingProxyType({})
+    """Variables, without prefix, that hold the state before each row, and one row more; `step` writes row t + 1."""
+    is_recordable = False
+    """Whether `step` is work on tensors alone that looks at no value, reads and writes row t (memories: writes t + 1):
+    a GPU may then record it."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
@@ -40,6 +46,9 @@ class Agent(nn.Module):
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
         """Called before row t; `mask` `[B]` is true where an episode ended at row t-1. Nothing to do without memory."""
+
+    def collected(self, ws: Workspace, start: int, stop: int) -> None:
+        """Rows `start <= t < stop` are complete, rewards and ends included; called by runners."""
 
     def __call__(self, ws: Workspace, t: int = 0, **options: Any) -> Any:
         """Run `step` on row t."""

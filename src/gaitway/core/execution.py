@@ -13,9 +13,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
+
+from gaitway.core.workspace import Workspace
 
 log = logging.getLogger("gaitway")
 
@@ -103,6 +105,7 @@ class Program:
         self.refused: str | None = None
         """Why it cannot be recorded, if so; it then runs eagerly."""
         self._calls = 0
+        self._conditions: tuple[Any, ...] = ()
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @property
@@ -121,6 +124,18 @@ class Program:
         else:
             self._record()
             self()
+
+    def on(self, *conditions: Any) -> Self:
+        """This program, for `conditions`: workspaces whose memory it reads, and values that become part of a recording.
+
+        A recording made on others is dropped. `self.learn.on(rollout, coefficients)()`
+        """
+        if self.execution.captures:
+            found = tuple(c.addresses() if isinstance(c, Workspace) else c for c in conditions)
+            if found != self._conditions:
+                self._conditions = found
+                self.forget()
+        return self
 
     def forget(self) -> None:
         """Drop the recording: tensors it used have moved. The next calls warm up and record again."""

@@ -74,6 +74,21 @@ class SeedableAgent(Agent):
             )
         return self._numpy_generator
 
+    def stream_states(self) -> dict[str, Any]:
+        """Where the streams that were used stand."""
+        states: dict[str, Any] = {str(device): each.get_state() for device, each in self._generators.items()}
+        return (
+            states if self._numpy_generator is None else states | {"numpy": self._numpy_generator.bit_generator.state}
+        )
+
+    def load_stream_states(self, states: Mapping[str, Any]) -> None:
+        """Go on drawing as the agent that gave `states`."""
+        for name, state in states.items():
+            if name == "numpy":
+                self.numpy_generator().bit_generator.state = state
+            else:
+                self.generator(name).set_state(state.cpu())
+
     @property
     def _stream_name(self) -> str:
         return self.name or type(self).__name__

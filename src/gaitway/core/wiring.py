@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gaitway.core.agent import Agent
 from gaitway.core.indexing import nearest
@@ -30,13 +31,27 @@ class WiringRow:
     readers: tuple[str, ...]
 
 
+class Mention(NamedTuple):
+    """Somebody who reads and writes variables without being an agent: a loss, a reward source."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...] = ()
+
+    def parts(self) -> tuple[Mention, ...]:
+        return (self,)
+
+
+Part = Agent | Mention
+
+
 class Wiring:
     """The table of variables of a cast and the problems found in it. `print(wiring)` shows the table."""
 
-    def __init__(self, agents: Agent | Sequence[Agent], ws: Workspace | None = None, given: Iterable[str] = ()) -> None:
+    def __init__(self, agents: Agent | Sequence[Part], ws: Workspace | None = None, given: Iterable[str] = ()) -> None:
         """`ws` only adds shapes and dtypes: memory that exists is no proof that somebody writes it."""
         cast = [agents] if isinstance(agents, Agent) else list(agents)
-        self._parts = [part for agent in cast for part in agent.parts()]
+        self._parts: list[Part] = [part for agent in cast for part in agent.parts()]
         self._labels = _labels(self._parts)
         self._given = tuple(given)
         self._ws = ws
@@ -108,12 +123,12 @@ class Wiring:
         )
 
 
-def check_wiring(agents: Agent | Sequence[Agent], ws: Workspace | None = None, given: Iterable[str] = ()) -> Wiring:
+def check_wiring(agents: Agent | Sequence[Part], ws: Workspace | None = None, given: Iterable[str] = ()) -> Wiring:
     """The wiring of a cast, after checking it; ValueError with every problem and its fix."""
     return Wiring(agents, ws, given).check()
 
 
-def _labels(parts: Sequence[Agent]) -> list[str]:
+def _labels(parts: Sequence[Part]) -> list[str]:
     """Name or class of each agent, with its position where several share one."""
     plain = [part.name or type(part).__name__ for part in parts]
     return [label if plain.count(label) == 1 else f"{label}[{index}]" for index, label in enumerate(plain)]

@@ -195,6 +195,10 @@ class Workspace:
         """Number of rows of one variable, its extra row included."""
         return len(self._stored(name))
 
+    def addresses(self) -> tuple[int, ...]:
+        """Where in memory every variable lies: a recording of work on them holds as long as these stay."""
+        return tuple(self[name].data_ptr() for name in self)
+
     def may_have_extra_row(self, name: str) -> bool:
         """Whether `name` is an observation, or was declared in `extra_row`."""
         return name.startswith(_transitions.OBSERVATION) or name in self.extra_row

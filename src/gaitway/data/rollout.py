@@ -38,6 +38,8 @@ class Minibatches:
         self.minibatches, self.over = minibatches, over
         self.batches: list[dict[str, Tensor]] = []
         """The minibatches of the last shuffle; as long as shapes stay the same, so do the addresses."""
+        self.version = 0
+        """Grows whenever the minibatches were made anew, elsewhere in memory."""
         self._layout: dict[str, tuple[object, ...]] = {}
         self._rows = 0
         self._packed = _PackedRows({}, ())
@@ -59,6 +61,7 @@ class Minibatches:
             check_minibatches(self._rows, self.minibatches, what)
             self._allocate(fields, columns, (steps * batch,) if self.over == "samples" else (steps, batch))
             self._layout = layout
+            self.version += 1
         self._packed.take(fields)
         for name, (_, gathered, dim) in self._apart.items():
             field = fields[name]

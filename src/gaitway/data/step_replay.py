@@ -236,9 +236,15 @@ class StepReplay:
                 f"no window of {length} steps can be drawn from {rows.rows_added - rows.first} rows; ask for less, or "
                 "add more first"
             )
-        start = self._slots(rows.first, count, torch.empty(n, dtype=torch.int64, device=self.device))
+        return self.window(
+            self._slots(rows.first, count, torch.empty(n, dtype=torch.int64, device=self.device)), length
+        )
+
+    def window(self, index: Tensor, length: int = 1) -> Workspace:
+        """The `length` steps from each of the transitions `index` [n] on, [length, n, *shape], as in `sample`."""
+        rows, n = self._rows, len(index)
         ring = rows.ring.rows
-        position = start % rows.stride
+        start, position = index, index % rows.stride
         steps = torch.arange(length + 1, device=self.device)[:, None]
         drawn = rows.ring.take(start - position + (position + steps) % ring)
         tensors = {name: drawn[name] if name.startswith(OBSERVATION) else drawn[name][:length] for name in rows.stored}

@@ -119,6 +119,19 @@ class Ensemble(nn.Module):
         return self.network(joined.expand(self.members, *joined.shape))
 
 
+class ModuleEnsemble(nn.Module):
+    """The interface of `Ensemble` for networks of any kind, which run one after the other."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.members = len(networks)
+
+    def forward(self, x: Tensor, more: Tensor | None = None) -> Tensor:
+        joined = x if more is None else torch.cat((x, more), -1)
+        return torch.stack([network(joined) for network in self.networks])
+
+
 def constant_twin(module: Module) -> Module:
     """The same module with the same memory, but nothing in it is learnt: gradients flow through it, not into it.
 

@@ -100,6 +100,16 @@ class MLP(nn.Module):
         """Size of the last axis of the result."""
         return self._outputs
 
+    @property
+    def last(self) -> nn.Linear:
+        """The last layer, of a network that ends without activation."""
+        layer = self.layers[-1]
+        if not isinstance(layer, nn.Linear):
+            raise TypeError(
+                f"the network ends with {type(layer).__name__}; only one without last_activation has a `last`"
+            )
+        return layer
+
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.agents.actor_critic import ActorCritic, InferencePolicy
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.policy import InferencePolicy
 from gaitway.algorithms.evolution import Evolution, evolved
 from gaitway.core.agent import Agent
 from gaitway.core.seeding import check_seed, named_sequence
@@ -21,7 +22,7 @@ from gaitway.envs.vec_env import VecEnv
 from gaitway.nn.parameters import vector_to_parameters
 from gaitway.processes.population import ParamPopulation
 from gaitway.runners.evaluate import play_episodes
-from gaitway.runners.finite import NotFiniteError, check_update
+from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.judge import MakeEnv
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
@@ -50,6 +51,7 @@ class EvolutionRunner(Runner):
         *,
         make_env: MakeEnv,
         folder: RunFolder | None = None,
+        callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -63,10 +65,11 @@ class EvolutionRunner(Runner):
         self.upkeep = Upkeep(
             self.config,
             env,
-            self.policy,
+            self.cast,
             lambda: Snapshot(self.state_dict()),
             folder=folder,
             make_env=make_env,
+            callbacks=callbacks,
             logger=logger,
             progress=progress,
         )
@@ -111,8 +114,7 @@ class EvolutionRunner(Runner):
         self.iteration += 1
         self.env_steps += steps
         if self.config.finite_checks:
-            for parameters in self.algorithm.flat_parameters():
-                check_update(numbers, parameters, self.iteration, self.env_steps)
+            self._check_learnt(numbers)
         numbers |= {"return": float(fitness.mean()), "best_return": float(fitness.max())}
         episodes = settings.population * settings.episodes
         numbers |= {"length": steps / episodes, "episodes": float(self.iteration * episodes)}

@@ -28,6 +28,9 @@ class NotFiniteError(RuntimeError):
         self.where = where
 
 
+ADVICE = "lower algorithm.learning_rate"
+
+
 def check_rollout(ws: Workspace, spec: EnvSpec, first_step: int, prefix: str = "") -> None:
     """Observations, rewards (every source) and policy outputs of the rollout that began at `first_step`; only the
     variables whose name begins with `prefix`."""
@@ -46,7 +49,7 @@ def check_update(
     parameters: Tensor,
     iteration: int,
     env_steps: int,
-    advice: str = "lower algorithm.learning_rate",
+    advice: str = ADVICE,
 ) -> None:
     """Losses, gradients (through their norm) and parameters after an update; `advice` is what mends most cases."""
     for name, value in metrics.items():

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from gaitway.agents.actor_critic import InferencePolicy
+from gaitway.agents.policy import CastPolicy, InferencePolicy
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
+from gaitway.runners.cast import Cast
 from gaitway.runners.evaluate import evaluate
 from gaitway.runners.film import Film, start_film
 from gaitway.runners.runner_config import RunnerConfig
@@ -25,12 +26,13 @@ MakeEnv = Callable[[str, int], VecEnv]
 class Judge:
     """Measures and films a policy. Without `make_env` it has nowhere to do so and stays silent."""
 
-    def __init__(self, config: RunnerConfig, policy: Any, device: torch.device, make_env: MakeEnv | None) -> None:
-        self.config, self.policy, self.device, self.make_env = config, policy, device, make_env
+    def __init__(self, config: RunnerConfig, cast: Cast, device: torch.device, make_env: MakeEnv | None) -> None:
+        self.config, self.cast, self.device, self.make_env = config, cast, device, make_env
         self.best: dict[str, Any] = {}
         self.last: dict[str, Any] = {}
         self.evaluations_since_best = 0
-        self._env: VecEnv | None = None
+        self.env: VecEnv | None = None
+        """Where evaluations are made, once there was one."""
         self._can_film = True
         self._films: list[tuple[int, Film]] = []
 
@@ -39,11 +41,11 @@ class Judge:
         if self.make_env is None:
             return None
         config = self.config.evaluation
-        if self._env is None:
-            self._env = self.make_env("evaluation", min(config.episodes, 64))
-        self.policy.eval()
-        result = evaluate(self._env, self._actor, config)
-        self.policy.train()
+        if self.env is None:
+            self.env = self.make_env("evaluation", min(config.episodes, 64))
+        self.cast.train(False)
+        result = evaluate(self.env, self._actor, config)
+        self.cast.train()
         if config.metric not in result:
             raise ValueError(f"evaluation.metric is {config.metric!r}; the evaluation has {sorted(result)}")
         self.last = result | {"steps": steps}
@@ -74,7 +76,7 @@ class Judge:
         from gaitway.envs.pictures.scene import Camera, CameraError  # knows MuJoCo, which not every run needs
 
         video = self.config.video
-        self.policy.eval()
+        self.cast.train(False)
         try:
             with self.make_env("evaluation", 1) as env, Camera(env, 0, video.camera, video.quality) as draw:
                 film = start_film(
@@ -91,7 +93,7 @@ class Judge:
         except CameraError as error:
             log.warning("no video %s: %s", path, error)
             film = None
-        self.policy.train()
+        self.cast.train()
         if film is None:
             self._can_film = False  # what failed once fails again, and a GL library may not survive the second try
         else:
@@ -119,12 +121,12 @@ class Judge:
     def close(self) -> None:
         """Complete the films and close the environment."""
         self.finished_films(wait=True)
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+        if self.env is not None:
+            self.env.close()
+            self.env = None
 
-    def _actor(self, stochastic: bool) -> InferencePolicy:
-        return InferencePolicy(self.policy, stochastic, stream(self.config.seed, "evaluation", self.device))
+    def _actor(self, stochastic: bool) -> InferencePolicy | CastPolicy:
+        return self.cast.inference(stochastic, stream(self.config.seed, "evaluation", self.device))
 
 
 def _caption(env: VecEnv, steps: int | None) -> list[str]:

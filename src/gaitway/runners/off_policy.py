@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from gaitway.agents.captured import rollout_agent
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
-from gaitway.core.agent import Agents, TemporalAgent
+from gaitway.core.agent import Agent
 from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Workspace
@@ -28,10 +29,12 @@ from gaitway.data.mixing import MixedReplay, dataset_replay, fill_replay
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.replay_journal import ReplayFileError, ReplayJournal
 from gaitway.data.step_replay import StepReplay
-from gaitway.envs.env_agent import EnvAgent
+from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import VecEnv
+from gaitway.rewards.source import RewardSource, merged
 from gaitway.runners.capacity import check_replay
-from gaitway.runners.finite import check_rollout, check_update
+from gaitway.runners.cast import make_world, mentions
+from gaitway.runners.finite import check_rollout
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
@@ -61,24 +64,28 @@ class OffPolicyRunner(Runner):
         *,
         folder: RunFolder | None = None,
         make_env: Callable[[str, int], VecEnv] | None = None,
+        cast: Sequence[Agent] = (),
+        rewards: Sequence[RewardSource] = (),
+        callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
         progress: Progress | None = None,
         data: EpisodeSource | None = None,
         prefill: bool = False,
         share: float = 0.0,
     ) -> None:
-        super().__init__(env, algorithm, config, folder, make_env)
+        super().__init__(env, algorithm, config, folder, make_env, cast, rewards)
         config = self.config
-        log.info("%s", replay_memory(algorithm))
-        groups = [name.removeprefix("env/obs/") for name in (*algorithm.reads, *self.policy.reads)]
-        self.world = EnvAgent(env, tuple(dict.fromkeys(groups)), final_obs=True)
-        actor = rollout_agent(self.policy, algorithm.execution)
-        self.cast = TemporalAgent(Agents(self.world.observe, actor, self.world.advance))
+        others = mentions(self.cast, self.rewards, algorithm)
+        self.world = make_world(env, self.cast, others)
+        self.play = self.cast.over_time(self.world, algorithm.execution)
         rounds = max(1, algorithm.config.iteration_steps // (env.num_envs * algorithm.config.steps_per_round))
         rows = rounds * algorithm.config.steps_per_round
-        variables = self.world.variables(rows) | self.policy.variables(env.num_envs, rows)
-        self.rollout = Workspace.dense(variables, env.device)
-        self.wiring = check_wiring([self.world.observe, self.policy, self.world.advance], self.rollout)
+        variables = self.world.variables(rows) | self.cast.variables(env.num_envs, rows)
+        variables |= self.rewards.variables(env.num_envs, rows)
+        algorithm.keep(variables, self.world.groups, self.rewards)
+        log.info("%s", replay_memory(algorithm))
+        self.rollout = Workspace.dense(variables, env.device, extra_row=self.cast.memories())
+        self.wiring = check_wiring([self.world.observe, *self.cast.agents, self.world.advance, *others], self.rollout)
         self.policy_stream = stream(config.seed, "policy", env.device)
         self.data = None if data is None else Dataset.of(data)
         self.prefill, self.share = prefill, share
@@ -87,10 +94,11 @@ class OffPolicyRunner(Runner):
         self.upkeep = Upkeep(
             config,
             env,
-            self.policy,
+            self.cast,
             self._snapshot,
             folder=folder,
             make_env=make_env,
+            callbacks=callbacks,
             logger=logger,
             progress=progress,
             attachments=self.journal,
@@ -105,6 +113,7 @@ class OffPolicyRunner(Runner):
         self._pending = 0
         """Gradient steps that wait for the next simulation, where `overlap` is on; none between iterations."""
         self._now = Now()
+        self._ended: Tensor | None = None
         if algorithm.config.overlap:
             self.world.meanwhile = self._learn
 
@@ -142,12 +151,18 @@ class OffPolicyRunner(Runner):
         self.algorithm.load_state_dict(state["algorithm"])
         self.world.restore(self.env.load_state_dict(state["env"]))
         self.policy_stream.set_state(state["policy_stream"])
+        self._load_doors(state)
+        for name, value in state.get("carried", {}).items():
+            self.rollout.put(name, self.rollout.T, value.to(self.env.device))
+        ended = state.get("ended")
+        self._ended = None if ended is None else ended.to(self.env.device)
         self.upkeep.load_state_dict(state)
         if "replay" not in state:
             self._learning_from = self.env_steps + self.algorithm.config.learning_starts
             self._credit = Fraction(0)
         if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
             self.replay.cut()
+            self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.env.device)
             self.episodes.reset_running_returns()
             self.algorithm.reset_running_returns()
 
@@ -167,10 +182,12 @@ class OffPolicyRunner(Runner):
         log.info("%s", data)
         if not self.share:
             return replay
+        if not self.rewards.is_plain:
+            raise ValueError("reward sources and data.share do not go together; use data.prefill, or leave one out")
         if isinstance(replay, PrioritisedReplay):
             raise ValueError("priorities and data.share do not go together; use prioritised=false or data.prefill")
         part = dataset_replay(data, like=replay, generator=stream(self.config.seed, "dataset", replay.device))
-        return cast(StepReplay, MixedReplay(replay, part, self.share))  # it has the interface of one
+        return typing.cast(StepReplay, MixedReplay(replay, part, self.share))  # it has the interface of one
 
     def _fill_replay(self) -> None:
         """What an empty replay begins with."""
@@ -190,7 +207,10 @@ class OffPolicyRunner(Runner):
                 self._check({}, first_step)
                 raise
             with self.upkeep.timed("learn"):
-                numbers = to_numbers(self.algorithm.metrics()) if self.updates > first_update else {}
+                found = self.algorithm.metrics() if self.updates > first_update else {}
+                if not self.rewards.is_plain:
+                    found = merged(found, self.rewards.update(self.rollout, self._now))
+                numbers = to_numbers(found)
                 self.policy.update_normalisers(self.rollout)
             self.iteration += 1
             if self.config.finite_checks:
@@ -205,6 +225,10 @@ class OffPolicyRunner(Runner):
         """Fill the rows of the workspace, round by round, with gradient steps in between."""
         ws, clock, config = self.rollout, self.upkeep.clock, self.algorithm.config
         self._now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
+        self.rewards.begin(self._now)
+        if self.iteration:
+            for name in self.cast.memories():
+                ws.put(name, 0, ws.at(name, ws.T))
         for start in range(0, ws.T, config.steps_per_round):
             stop = start + config.steps_per_round
             started, simulated, learnt = time.perf_counter(), self.world.simulation_seconds, clock["learn"]
@@ -213,11 +237,23 @@ class OffPolicyRunner(Runner):
             simulated = self.world.simulation_seconds - simulated
             clock["simulate"] += simulated
             clock["infer"] += played - started - simulated - (clock["learn"] - learnt)
+            self._annotate(start, stop)
             self.replay.add(ws, start, stop)
+            self.cast.collected(ws, start, stop)
             clock["learn"] += time.perf_counter() - played
             self._pending += self._updates_due(counted_steps(ws, start, stop))
             if not config.overlap or stop == ws.T:
                 self._learn()
+        self._ended = episode_ends(ws)[-1].clone()
+
+    def _annotate(self, start: int, stop: int) -> None:
+        """Let the reward sources speak that annotate rows once."""
+        stored = self.rewards.stored()
+        if stored:
+            rows = self.rollout.slice(start, stop)
+            self.rewards.annotate(rows, ("collected",))
+            for name in stored:
+                self.rollout[name][start:stop] = rows[name]
 
     def _learn(self) -> None:
         """Make the gradient steps that are due."""
@@ -232,7 +268,8 @@ class OffPolicyRunner(Runner):
     def _play(self, start: int, stop: int) -> None:
         uniform = self.env_steps < self.algorithm.config.learning_starts
         options = {"stochastic": True, "generator": self.policy_stream, "uniform": uniform}
-        self.cast(self.rollout, start, n_steps=stop - start, **options)
+        ended = self._ended if start == 0 else None
+        self.play(self.rollout, start, n_steps=stop - start, ended=ended, **options)
 
     def _updates_due(self, steps: int) -> int:
         """Count `steps` that were made; returns the gradient steps they and what was left over have earned."""
@@ -250,8 +287,7 @@ class OffPolicyRunner(Runner):
     def _check(self, numbers: dict[str, float], first_step: int) -> None:
         """What the environment said, then what was learnt from it, then what the policy made of that."""
         check_rollout(self.rollout, self.env.spec, first_step, prefix="env/")
-        for parameters in self.algorithm.flat_parameters():
-            check_update(numbers, parameters, self.iteration, self.env_steps, "lower the learning rates of algorithm")
+        self._check_learnt(numbers, "lower the learning rates of algorithm")
         check_rollout(self.rollout, self.env.spec, first_step)
 
     def _log(self, numbers: dict[str, float]) -> None:
@@ -274,6 +310,9 @@ class OffPolicyRunner(Runner):
             "env": self.env.state_dict(),
             "policy_stream": self.policy_stream.get_state(),
             "replay": replay,
+            "carried": {name: self.rollout.at(name, self.rollout.T).clone() for name in self.cast.memories()},
+            "ended": self._ended,
+            **self._doors_state(),
             **({} if self.data is None else {"dataset": self.data.sha256}),
             **self.upkeep.state_dict(),
         }

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
+from gaitway.core.agent import Agent
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.dataset import Dataset
 from gaitway.data.episodes import EpisodeSource
 from gaitway.data.mixing import dataset_replay
 from gaitway.envs.vec_env import VecEnv
-from gaitway.runners.finite import NotFiniteError, check_update
+from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.judge import MakeEnv
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
@@ -50,10 +52,12 @@ class OfflineRunner(Runner):
         data: EpisodeSource,
         folder: RunFolder | None = None,
         make_env: MakeEnv | None = None,
+        cast: Sequence[Agent] = (),
+        callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
         progress: Progress | None = None,
     ) -> None:
-        super().__init__(env, algorithm, config, folder, make_env)
+        super().__init__(env, algorithm, config, folder, make_env, cast)
         self.data = Dataset.of(data)
         self.data.check_fits(env.spec, self.policy.all_groups)
         log.info("%s; a step of this run is an update", self.data)
@@ -70,10 +74,11 @@ class OfflineRunner(Runner):
         self.upkeep = Upkeep(
             self.config,
             env,
-            self.policy,
+            self.cast,
             lambda: Snapshot(self.state_dict()),
             folder=folder,
             make_env=make_env,
+            callbacks=callbacks,
             logger=logger,
             progress=progress,
         )
@@ -92,6 +97,7 @@ class OfflineRunner(Runner):
             "algorithm": self.algorithm.state_dict(),
             "dataset": self.data.sha256,
             "draws": self.replay.generator.get_state(),
+            **self._doors_state(),
             **self.upkeep.state_dict(),
         }
 
@@ -101,6 +107,7 @@ class OfflineRunner(Runner):
         self.iteration, self.env_steps = state["iteration"], state["env_steps"]
         self.algorithm.load_state_dict(state["algorithm"])
         self.replay.generator.set_state(state["draws"].cpu())
+        self._load_doors(state)
         self.upkeep.load_state_dict(state)
 
     def _begin(self) -> None:
@@ -135,5 +142,4 @@ class OfflineRunner(Runner):
                     f"{name} became {value} up to update {self.env_steps}; {ADVICE}, the last checkpoint is good",
                     {"term": name, "iteration": self.iteration, "env_steps": self.env_steps},
                 )
-        for parameters in self.algorithm.flat_parameters():
-            check_update({}, parameters, self.iteration, self.env_steps, ADVICE)
+        self._check_learnt({}, ADVICE)

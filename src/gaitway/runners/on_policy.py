@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,24 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaitway.agents.captured import rollout_agent
-from gaitway.algorithms.algorithm import Algorithm, Now, RewardSource, value_at
-from gaitway.core.agent import Agents, TemporalAgent
+from gaitway.algorithms.algorithm import Algorithm, Now
+from gaitway.core.agent import Agent
 from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
-from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.env_agent import EnvAgent, episode_ends
+from gaitway.core.workspace import Workspace
+from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import VecEnv
-from gaitway.runners.finite import check_rollout, check_update
+from gaitway.rewards.source import RewardSource, merged
+from gaitway.runners.cast import make_world, mentions
+from gaitway.runners.finite import check_rollout
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.upkeep import Snapshot, Upkeep, counted_steps, first_observation, to_numbers
-
-MEMORIES = ("actor/memory", "critic/memory")
-"""Variables that hold the state before each row, and one row more."""
 
 
 class OnPolicyRunner(Runner):
@@ -47,27 +44,30 @@ class OnPolicyRunner(Runner):
         *,
         folder: RunFolder | None = None,
         make_env: Callable[[str, int], VecEnv] | None = None,
-        reward_sources: Sequence[RewardSource] = (),
+        cast: Sequence[Agent] = (),
+        rewards: Sequence[RewardSource] = (),
+        callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
         progress: Progress | None = None,
     ) -> None:
-        super().__init__(env, algorithm, config, folder, make_env)
-        config = self.config
-        self.reward_sources = list(reward_sources)
-        self.world = EnvAgent(env, self._groups_read(), final_obs=True)
-        actor = rollout_agent(self.policy, algorithm.execution)
-        self.cast = TemporalAgent(Agents(self.world.observe, actor, self.world.advance))
-        self.rollout = self._allocate()
-        self._check_reads()
-        self.wiring = check_wiring([self.world.observe, self.policy, self.world.advance], self.rollout)
+        super().__init__(env, algorithm, config, folder, make_env, cast, rewards)
+        config, rows = self.config, algorithm.config.rollout_steps
+        others = mentions(self.cast, self.rewards, algorithm)
+        self.world = make_world(env, self.cast, others)
+        self.play = self.cast.over_time(self.world, algorithm.execution)
+        variables = self.world.variables(rows) | self.cast.variables(env.num_envs, rows)
+        variables |= self.rewards.variables(env.num_envs, rows)
+        self.rollout = Workspace.dense(variables, env.device, extra_row=self.cast.memories())
+        self.wiring = check_wiring([self.world.observe, *self.cast.agents, self.world.advance, *others], self.rollout)
         self.policy_stream = stream(config.seed, "policy", env.device)
         self.upkeep = Upkeep(
             config,
             env,
-            self.policy,
+            self.cast,
             lambda: Snapshot(self.state_dict()),
             folder=folder,
             make_env=make_env,
+            callbacks=callbacks,
             logger=logger,
             progress=progress,
         )
@@ -76,16 +76,16 @@ class OnPolicyRunner(Runner):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-exact resume needs."""
-        carried = {name: self.rollout.at(name, self.rollout.T).clone() for name in self._carried()}
+        carried = {name: self.rollout.at(name, self.rollout.T).clone() for name in self.cast.memories()}
         return {
             "iteration": self.iteration,
             "env_steps": self.env_steps,
             "algorithm": self.algorithm.state_dict(),
-            "sources": {source.name: source.state_dict() for source in self.reward_sources},
             "env": self.env.state_dict(),
             "carried": carried,
             "ended": self._ended,
             "policy_stream": self.policy_stream.get_state(),
+            **self._doors_state(),
             **self.upkeep.state_dict(),
         }
 
@@ -93,8 +93,7 @@ class OnPolicyRunner(Runner):
         self._begun = True
         self.iteration, self.env_steps = state["iteration"], state["env_steps"]
         self.algorithm.load_state_dict(state["algorithm"])
-        for source in self.reward_sources:
-            source.load_state_dict(state["sources"][source.name])
+        self._load_doors(state)
         device = self.env.device
         self.world.restore(self.env.load_state_dict(state["env"]))
         for name, value in state["carried"].items():
@@ -120,14 +119,15 @@ class OnPolicyRunner(Runner):
                 check_rollout(self.rollout, self.env.spec, first_step)
                 raise
             with self.upkeep.timed("learn"):
-                numbers = to_numbers(self._annotate(now) | self.algorithm.update(self.rollout, now))
+                more = self._annotate(now)
+                numbers = to_numbers(merged(self.algorithm.update(self.rollout, now), more))
+            self.cast.collected(self.rollout, 0, self.rollout.T)
             self.iteration += 1
             self.env_steps += counted_steps(self.rollout)
             if self.config.finite_checks:
                 with self.upkeep.timed("log"):
                     check_rollout(self.rollout, self.env.spec, first_step)
-                    for parameters in self.algorithm.flat_parameters():
-                        check_update(numbers, parameters, self.iteration, self.env_steps)
+                    self._check_learnt(numbers)
         with self.upkeep.timed("log"):
             self.episodes.add(self.rollout)
             self._log(numbers)
@@ -143,9 +143,9 @@ class OnPolicyRunner(Runner):
             self.episodes.reset_running_returns()
             self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.env.device)
         if self.iteration:
-            for name in self._carried():
+            for name in self.cast.memories():
                 ws.put(name, 0, ws.at(name, ws.T))
-        self.cast(ws, 0, n_steps=rows, ended=self._ended, stochastic=True, generator=self.policy_stream)
+        self.play(ws, 0, n_steps=rows, ended=self._ended, stochastic=True, generator=self.policy_stream)
         self._ended = episode_ends(ws)[-1].clone()
         simulated = self.world.simulation_seconds - simulated
         self.upkeep.clock["simulate"] += simulated
@@ -153,42 +153,11 @@ class OnPolicyRunner(Runner):
 
     def _annotate(self, now: Now) -> dict[str, Tensor]:
         """Let the reward sources speak, write `reward/total`, let them learn."""
-        if not self.reward_sources:
+        if self.rewards.is_plain:
             return {}
-        ws = self.rollout
-        metrics: dict[str, Tensor] = {}
-        total = ws["env/reward"].clone()
-        for source in self.reward_sources:
-            source.annotate(ws)
-            total += value_at(source.weight, now) * ws[f"reward/{source.name}"]
-            metrics |= source.update(ws)
-        ws["reward/total"] = total
-        return metrics
+        self.rewards.begin(now)
+        self.rewards.annotate(self.rollout)
+        return self.rewards.update(self.rollout, now)
 
     def _log(self, numbers: dict[str, float]) -> None:
         self.upkeep.log(self.env_steps, self.iteration, numbers, self.rollout)
-
-    def _groups_read(self) -> tuple[str, ...]:
-        names = [name for source in self.reward_sources for name in source.reads]
-        names += list(self.algorithm.reads) + list(self.policy.reads)
-        groups = [name.removeprefix("env/obs/") for name in names if name.startswith("env/obs/")]
-        return tuple(dict.fromkeys(groups))
-
-    def _check_reads(self) -> None:
-        """What terms and reward sources read must be in the rollout, or be written by a reward source."""
-        known = [*self.rollout, *(f"reward/{source.name}" for source in self.reward_sources), "reward/total"]
-        for name in [*self.algorithm.reads, *(name for source in self.reward_sources for name in source.reads)]:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                raise ValueError(
-                    f"a term or reward source reads {name!r}, which nobody writes; nearest: {close or known}"
-                )
-
-    def _allocate(self) -> Workspace:
-        rows = self.algorithm.config.rollout_steps
-        variables: dict[str, Variable] = self.world.variables(rows) | self.policy.variables(self.env.num_envs, rows)
-        return Workspace.dense(variables, self.env.device, extra_row=tuple(map(self.policy.out, MEMORIES)))
-
-    def _carried(self) -> list[str]:
-        """Variables whose last row opens the next rollout, apart from observations (the environment repeats those)."""
-        return [name for name in map(self.policy.out, MEMORIES) if name in self.rollout]

@@ -5,16 +5,34 @@ A leaf class says how it begins, what an iteration is and what its state is; the
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from gaitway.agents.actor_critic import InferencePolicy, learnt_parameters
+from torch import Tensor
+
+from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, learnt_parameters
+from gaitway.core.agent import Agent
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
+from gaitway.rewards.source import Rewards, RewardSource
+from gaitway.runners.cast import Cast
 from gaitway.runners.checkpoint import parameters_sha256
+from gaitway.runners.finite import ADVICE, check_update
 from gaitway.runners.judge import MakeEnv
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.upkeep import Upkeep
+
+
+class Learner(Protocol):
+    """What every runner asks of its algorithm."""
+
+    policy: Any
+    num_envs: int
+
+    def flat_parameters(self) -> list[Tensor]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 class Runner:
@@ -23,15 +41,19 @@ class Runner:
     A leaf class makes `upkeep` and writes `_begin`, `_iterate`, `state_dict` and `load_state_dict`.
     """
 
+    algorithm: Any
+    policy: Policy
     upkeep: Upkeep
 
     def __init__(
         self,
         env: VecEnv,
-        algorithm: Any,
+        algorithm: Learner,
         config: RunnerConfig | None,
         folder: RunFolder | None,
         make_env: MakeEnv | None,
+        cast: Sequence[Agent] = (),
+        rewards: Sequence[RewardSource] = (),
     ) -> None:
         if algorithm.num_envs != env.num_envs:
             raise ValueError(
@@ -39,6 +61,8 @@ class Runner:
             )
         self.env, self.algorithm, self.policy = env, algorithm, algorithm.policy
         self.config = config or RunnerConfig()
+        self.cast = Cast(self.policy, cast, self.config.seed)
+        self.rewards = Rewards(rewards, env.device)
         self.folder, self.make_env = folder, make_env
         self.iteration = 0
         self.env_steps = 0
@@ -64,21 +88,24 @@ class Runner:
     def learn(self, steps: int | None = None) -> dict[str, Any]:
         """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
         target = self.config.total_steps if steps is None else self.env_steps + steps
-        self._planned = max(self.config.total_steps, target)
+        self.upkeep.planned = self._planned = max(self.config.total_steps, target)
         with self.upkeep.training():
-            if not self._begun:
-                self._begun = True
+            is_new, self._begun = not self._begun, True
+            if is_new:
                 self._begin()
+            self.upkeep.tell("begin", self.env_steps, self.iteration)
+            if is_new:
                 self.upkeep.save(0)  # a checkpoint of the very start
             while self.env_steps < target and self.stopped_by is None:
                 self._iterate(target)
+            self.upkeep.tell("end", self.env_steps, self.iteration)
             self.upkeep.save(self.env_steps)
         return self.upkeep.write_summary(self.env_steps)
 
-    def inference_policy(self, stochastic: bool = False) -> InferencePolicy:
-        """The policy as a function of observations, with its normaliser and memory; call `reset` between episodes."""
+    def inference_policy(self, stochastic: bool = False) -> InferencePolicy | CastPolicy:
+        """What acts as a function of observations, with its normaliser and memory; call `reset` between episodes."""
         generator = stream(self.config.seed, "inference", self.env.device) if stochastic else None
-        return InferencePolicy(self.policy, stochastic, generator)
+        return self.cast.inference(stochastic, generator)
 
     @property
     def best(self) -> dict[str, Any]:
@@ -106,7 +133,7 @@ class Runner:
         return self.upkeep.is_saved(self.env_steps)
 
     def parameters_sha256(self) -> str:
-        return parameters_sha256(learnt_parameters({"policy": self.policy}))
+        return parameters_sha256(learnt_parameters({"policy": self.policy} | self._further()))
 
     def summary(self) -> dict[str, Any]:
         """What summary.json says."""
@@ -118,6 +145,27 @@ class Runner:
         self.load_state_dict(state)
         self.upkeep.saved_at = steps
         return steps
+
+    def _further(self) -> dict[str, Any]:
+        """What is learnt besides the policy, by name: reward sources and further agents of the cast."""
+        return self.rewards.modules() | self.cast.modules()
+
+    def _check_learnt(self, numbers: dict[str, float], advice: str = ADVICE) -> None:
+        """Refuse parameters and metrics that are not finite."""
+        for parameters in self.algorithm.flat_parameters():
+            check_update(numbers, parameters, self.iteration, self.env_steps, advice)
+        for name, module in self._further().items():
+            for parameter in module.parameters():
+                check_update({}, parameter.detach(), self.iteration, self.env_steps, f"look at {name}")
+
+    def _doors_state(self) -> dict[str, Any]:
+        """The state of reward sources and cast, where there are any."""
+        sources = {} if self.rewards.is_plain else self.rewards.state_dict()
+        return {"sources": sources} | ({"cast": self.cast.state_dict()} if self.cast.others else {})
+
+    def _load_doors(self, state: dict[str, Any]) -> None:
+        self.rewards.load_state_dict(state.get("sources", {}))
+        self.cast.load_state_dict(state.get("cast", {}))
 
     def close(self) -> None:
         """Close the evaluation environment and the logger; the training environment belongs to the caller."""

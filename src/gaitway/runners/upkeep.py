@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gaitway.algorithms.algorithm import Now
 from gaitway.core.files import StateFileError
 from gaitway.core.seeding import global_state, set_global_state, stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import Observation, VecEnv
+from gaitway.runners.callbacks import Callbacks, Moment
+from gaitway.runners.cast import Cast
 from gaitway.runners.checkpoint import Attachments, Checkpoints
 from gaitway.runners.episodes import EpisodeStatistics
 from gaitway.runners.finite import NotFiniteError, write_failure
@@ -50,18 +54,22 @@ class Upkeep:
         self,
         config: RunnerConfig,
         env: VecEnv,
-        policy: Any,
+        cast: Cast,
         snapshot: Callable[[], Snapshot],
         *,
         folder: RunFolder | None = None,
         make_env: MakeEnv | None = None,
+        callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
         progress: Progress | None = None,
         attachments: Attachments | None = None,
     ) -> None:
         self.config, self.folder, self.progress, self.snapshot = config, folder, progress, snapshot
         self.logger = logger or Logger(None if folder is None else folder.path)
-        self.judge = Judge(config, policy, env.device, make_env)
+        self.env, self.callbacks = env, Callbacks(callbacks)
+        self.planned = config.total_steps
+        """Environment steps that schedules stretch over."""
+        self.judge = Judge(config, cast, env.device, make_env)
         self.episodes = EpisodeStatistics(env.num_envs)
         self.checkpoints: Checkpoints | None = None
         if folder is not None:
@@ -74,6 +82,8 @@ class Upkeep:
         """Seconds spent on each part of an iteration, for the shares that are shown."""
         self._started = time.perf_counter()
         self._signals = GracefulStop()
+        self._iteration = 0
+        self._numbers: Mapping[str, float] = {}
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
@@ -106,6 +116,7 @@ class Upkeep:
         """One line of metrics: what the algorithm said, finished episodes and the environment's own figures."""
         self.seconds = time.perf_counter() - self._started
         metrics = {name if "/" in name else f"train/{name}": value for name, value in numbers.items()}
+        self._iteration, self._numbers = iteration, metrics
         if rollout is not None:
             metrics |= self.episodes.metrics(rollout)
         total = sum(self.clock.values()) or 1.0
@@ -116,8 +127,16 @@ class Upkeep:
         if self.progress is not None:
             self.progress.update(steps, metrics | {f"best/{k}": v for k, v in self.judge.best.items()}, shares)
 
+    def tell(self, event: str, steps: int, iteration: int, numbers: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Call the callbacks."""
+        if len(self.callbacks):
+            now = Now(iteration, steps, min(steps / self.planned, 1.0))
+            moment = Moment(now, self.env, numbers, lambda found: self.logger.log(steps, found, {}), self.judge.env)
+            self.callbacks.call(event, moment)
+
     def between_iterations(self, before: int, steps: int, is_last: bool) -> None:
         """What is due after an iteration that led from step `before` to `steps`."""
+        self.tell("after_iteration", steps, self._iteration, self._numbers)
         if crossed(before, steps, self.config.evaluation.interval) or is_last:
             self.evaluate(steps)
         if crossed(before, steps, self.config.checkpoints.interval):
@@ -136,6 +155,7 @@ class Upkeep:
         if result is None:
             return
         self.logger.log(steps, {f"eval/{name}": value for name, value in result.items()}, {})
+        self.tell("after_evaluation", steps, self._iteration, result)
         self.stopped_by = self.judge.verdict() or self.stopped_by
         self.save(steps)
         self.write_summary(steps)
@@ -186,6 +206,7 @@ class Upkeep:
             "seconds": self.seconds,
             "episodes": self.episodes.state_dict(),
             "logger": self.logger.position(),
+            **({"callbacks": self.callbacks.state_dict()} if len(self.callbacks) else {}),
             **self.judge.state_dict(),
         }
 
@@ -194,6 +215,7 @@ class Upkeep:
         set_global_state(state["global_streams"])
         self.episodes.load_state_dict(state["episodes"])
         self.judge.load_state_dict(state)
+        self.callbacks.load_state_dict(state.get("callbacks", {}))
         self.logger.truncate(state["logger"])
 
     def close(self) -> None:

@@ -1,0 +1,244 @@
+"""Blocks: features made of features, between the observation groups and the networks of a policy.
+
+    observation groups -> normalisers -> blocks, in order -> memory -> network -> head
+
+A block reads features (groups, or what blocks before it wrote) and writes one more, under a name that
+`agent.observations.actor|critic`, later blocks and loss terms (`new/<name>`) may use. Encoders and estimators are
+blocks:
+
+    agent.blocks: [{name: history, reads: [policy], writes: latent, length: 8, size: 16}]
+    agent.observations.actor: [policy, latent]
+
+A block with a memory keeps it as one flat state `[B, S]` outside the module, a variable of the workspace, stored as it
+was before each step; zeros are the state at the start of an episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gaitway.core.config import ConfigError, did_you_mean
+from gaitway.core.parts import make_part
+from gaitway.nn.memory import Memory
+from gaitway.nn.mlp import MLP
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Feature -> its shape, without batch axes."""
+
+
+class Block(nn.Module):
+    """Reads the features `reads`, writes the vector `writes` of `size` numbers. A subclass writes `forward`.
+
+    `detach` cuts the gradient of the networks that read it: then only loss terms on `new/<writes>` train the block.
+    """
+
+    state_size = 0
+    """Numbers per instance that the block remembers from step to step, 0 for none; then it writes `advance` too."""
+    through_time = False
+    """Whether gradients flow through the state from step to step. Such a block writes `sequence` too, and its policy
+    learns from whole sequences; otherwise a step is learnt from with the state that was stored before it."""
+
+    def __init__(self, reads: Sequence[str], writes: str, size: int, detach: bool = False) -> None:
+        super().__init__()
+        if not reads or isinstance(reads, str):
+            raise ValueError(f"reads is {reads!r}; list the features that the block reads, such as [policy]")
+        if not writes or size < 1:
+            raise ValueError(f"writes is {writes!r} and size {size}; a block needs a name and at least 1 number")
+        self.reads, self.writes, self.size, self.detach = tuple(reads), writes, size, detach
+
+    @property
+    def memory(self) -> str | None:
+        """The name of the state variable, None without one."""
+        return f"{self.writes}/memory" if self.state_size else None
+
+    def forward(self, *features: Tensor) -> Tensor:
+        """Without memory: the features in the order of `reads`, `[..., *shape]` each -> `[..., size]`."""
+        raise TypeError(f"{type(self).__name__} does not implement forward")
+
+    def advance(self, features: Sequence[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+        """One step with memory: features `[..., *shape]` and the state before `[..., S]` -> the result and the state
+        after."""
+        raise TypeError(f"{type(self).__name__} has a state and does not implement advance")
+
+    def sequence(self, features: Sequence[Tensor], state: Tensor, starts: Tensor) -> Tensor:
+        """Features `[T, N, *shape]` from the state before row 0 `[N, S]`, zeroed before the rows where `starts` `[T,
+        N]` is true -> `[T, N, size]`; only asked `through_time`."""
+        raise TypeError(f"{type(self).__name__} learns through time and does not implement sequence")
+
+
+class MLPEncoder(Block):
+    """A multilayer perceptron over the concatenated features, which must be vectors."""
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        reads: tuple[str, ...],
+        writes: str,
+        size: int = 32,
+        hidden: tuple[int, ...] = (64,),
+        activation: str = "elu",
+        detach: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(reads, writes, size, detach)
+        self.network = MLP(vector_size(shapes, reads), hidden, size, activation, generator=generator)
+
+    def forward(self, *features: Tensor) -> Tensor:
+        return self.network(joined(features))
+
+
+class HistoryEncoder(Block):
+    """A multilayer perceptron over the last `length` values of the features, oldest first, zeros before the episode.
+
+    What a single observation hides (velocities, the load of a motor) shows in several. The past lies in the block's own
+    state, so that environment, export and robot need no history of their own (Lee et al. 2020, "Learning quadrupedal
+    locomotion over challenging terrain").
+    """
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        reads: tuple[str, ...],
+        writes: str,
+        length: int = 8,
+        size: int = 32,
+        hidden: tuple[int, ...] = (64,),
+        activation: str = "elu",
+        detach: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(reads, writes, size, detach)
+        if length < 1:
+            raise ValueError(f"length is {length}; a history holds at least 1 step, the present one")
+        width = vector_size(shapes, reads)
+        self.state_size = (length - 1) * width
+        self.network = MLP(length * width, hidden, size, activation, generator=generator)
+
+    def forward(self, *features: Tensor) -> Tensor:
+        """A history of one step."""
+        return self.network(joined(features))
+
+    def advance(self, features: Sequence[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+        past = torch.cat((state, joined(features)), -1)
+        return self.network(past), past[..., past.shape[-1] - self.state_size :]
+
+
+class RecurrentEncoder(Block):
+    """A GRU or LSTM over the features: its last hidden layer is what it writes. Gradients flow through time."""
+
+    through_time = True
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        reads: tuple[str, ...],
+        writes: str,
+        kind: str = "gru",
+        size: int = 64,
+        layers: int = 1,
+        detach: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(reads, writes, size, detach)
+        self.network = Memory(kind, vector_size(shapes, reads), size, layers, generator)
+        self.state_size = self.network.state_size
+
+    def advance(self, features: Sequence[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+        return self.network.step(joined(features), state)
+
+    def sequence(self, features: Sequence[Tensor], state: Tensor, starts: Tensor) -> Tensor:
+        x = joined(features)
+        return self.network.sequence(x, state, starts, "stepwise" if x.is_cuda else "padded")
+
+
+BLOCKS = {"mlp": MLPEncoder, "history": HistoryEncoder, "recurrent": RecurrentEncoder}
+"""Blocks by the names that `agent.blocks` uses."""
+
+
+def make_blocks(
+    entries: Sequence[Mapping[str, Any]], shapes: Shapes, generator: torch.Generator | None = None
+) -> list[Block]:
+    """The blocks of `agent.blocks`; `shapes` are those of the environment's groups."""
+    known, blocks = dict(shapes), []
+    for number, entry in enumerate(entries):
+        key = f"agent.blocks[{number}]"
+        later = {str(other.get("writes")): at for at, other in enumerate(entries) if at >= number}
+        for name in entry.get("reads", ()):
+            if name not in known and name in later:
+                where = "itself" if later[name] == number else f"agent.blocks[{later[name]}]"
+                raise ConfigError(f"{key} reads {name!r}, which {where} makes later; place its maker before it", key)
+        block = make_part(entry, BLOCKS, key, given={"shapes": known, "generator": generator})
+        if not isinstance(block, Block):
+            raise ConfigError(f"{key} is a {type(block).__name__}; derive it from gaitway.agents.blocks.Block", key)
+        blocks.append(block)
+        known[block.writes] = (block.size,)
+    return blocks
+
+
+def check_blocks(blocks: Sequence[Block], shapes: Shapes) -> None:
+    """Refuse blocks that read what is not there yet, and names that are taken."""
+    known = set(shapes)
+    for block in blocks:
+        for name in block.reads:
+            if name not in known:
+                later = [other for other in blocks if other.writes == name]
+                if later:
+                    raise ValueError(f"the block {block.writes!r} reads {name!r}, which is made later; place it behind")
+                raise ValueError(
+                    f"the block {block.writes!r} reads {name!r}{did_you_mean(name, known)}; there are {sorted(known)}"
+                )
+        if block.writes in known:
+            what = "a group of the environment" if block.writes in shapes else "the name of another block"
+            raise ValueError(f"a block writes {block.writes!r}, which is {what}; give it a name of its own")
+        known.add(block.writes)
+
+
+def blocks_for(blocks: Sequence[Block], features: Sequence[str]) -> list[Block]:
+    """Those of `blocks` that `features` are made by, in their order."""
+    wanted, found = set(features), []
+    for block in reversed(blocks):
+        if block.writes in wanted:
+            found.append(block)
+            wanted.update(block.reads)
+    return found[::-1]
+
+
+def run_blocks(
+    blocks: Sequence[Block], groups: Mapping[str, Tensor], states: Mapping[str, Tensor], starts: Tensor | None = None
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    """Features as networks read them, what each block wrote (with its gradient), and the states after.
+
+    `states` are those before the step, by the name of their variable; with `starts` those of blocks that learn through
+    time are the ones before row 0 of a sequence, and none comes back.
+    """
+    features, written, after = dict(groups), {}, {}
+    for block in blocks:
+        read = [features[name] for name in block.reads]
+        if block.memory is None:
+            value = block(*read)
+        elif block.through_time and starts is not None:
+            value = block.sequence(read, states[block.memory], starts)
+        else:
+            value, after[block.memory] = block.advance(read, states[block.memory])
+        written[block.writes] = value = value.float()
+        features[block.writes] = value.detach() if block.detach else value
+    return features, written, after
+
+
+def joined(features: Sequence[Tensor]) -> Tensor:
+    """The features side by side as float32, `[..., D]`."""
+    return features[0].float() if len(features) == 1 else torch.cat([feature.float() for feature in features], -1)
+
+
+def vector_size(shapes: Shapes, names: Sequence[str]) -> int:
+    """How many numbers the named features are; refuses those that are not vectors, and those that are not there."""
+    for name in names:
+        if name not in shapes:
+            raise ValueError(f"no feature {name!r}{did_you_mean(name, shapes)}; there are {sorted(shapes)}")
+        if len(shapes[name]) != 1:
+            raise ValueError(f"the feature {name!r} has the shape {shapes[name]}; this block reads vectors")
+    return sum(shapes[name][0] for name in names)

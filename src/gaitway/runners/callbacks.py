@@ -1,0 +1,96 @@
+"""What happens between iterations by the user's will: schedules of the environment, curricula.
+
+A callback is called at the beginning, after every iteration, after every evaluation and at the end. It is handed a
+`Moment`, through which it may call methods of the environments and log; nothing else of the run is within its reach.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gaitway.algorithms.algorithm import Coefficient, Now, value_at
+from gaitway.envs.vec_env import VecEnv
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a run stands when a callback is called, and what it may do."""
+
+    now: Now
+    env: VecEnv
+    """The training environment; `env.call(method, ...)` reaches its task."""
+    numbers: Mapping[str, float]
+    """The metrics of the iteration, or the results of the evaluation; empty at the beginning and the end."""
+    log: Callable[[Mapping[str, float]], None]
+    """Adds a line of metrics at this step."""
+    evaluation_env: VecEnv | None = None
+    """The environment of evaluations, once there is one."""
+
+
+class Callback(Protocol):
+    """Each method is optional but `name`; `state_dict` and `load_state_dict` go together."""
+
+    name: str
+
+    def begin(self, moment: Moment) -> None: ...
+    def after_iteration(self, moment: Moment) -> None: ...
+    def after_evaluation(self, moment: Moment) -> None: ...
+    def end(self, moment: Moment) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Callbacks:
+    """The callbacks of a run, in order."""
+
+    def __init__(self, callbacks: Sequence[Any] = ()) -> None:
+        self.named: dict[str, Any] = {}
+        for callback in callbacks:
+            plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(callback).__name__).lower()
+            name = getattr(callback, "name", plain)
+            if name in self.named:
+                raise ValueError(f"two callbacks are called {name!r}; give each a name of its own")
+            self.named[name] = callback
+
+    def __len__(self) -> int:
+        return len(self.named)
+
+    def call(self, event: str, moment: Moment) -> None:
+        for callback in self.named.values():
+            method = getattr(callback, event, None)
+            if method is not None:
+                method(moment)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: each.state_dict() for name, each in self.named.items() if hasattr(each, "state_dict")}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, callback in self.named.items():
+            if name in state:
+                callback.load_state_dict(state[name])
+
+
+class EnvSchedule:
+    """Calls a method of the task with a number that moves with training: `{name: env_schedule, method: set_push, value:
+    {start: 0, end: 50, over: 1, unit: fraction}}`."""
+
+    def __init__(self, method: str, value: Coefficient, evaluation: bool = False) -> None:
+        """`evaluation` lets the evaluations follow too."""
+        self.name, self.method, self.value, self.evaluation = f"env_schedule/{method}", method, value, evaluation
+
+    def begin(self, moment: Moment) -> None:
+        self.after_iteration(moment)
+
+    def after_iteration(self, moment: Moment) -> None:
+        number = value_at(self.value, moment.now)
+        moment.env.call(self.method, number)
+        if self.evaluation and moment.evaluation_env is not None:
+            moment.evaluation_env.call(self.method, number)
+        moment.log({f"schedule/{self.method}": number})
+
+
+CALLBACKS = {"env_schedule": EnvSchedule}
+"""Callbacks by the names that `callbacks` in a configuration uses."""

@@ -1,0 +1,131 @@
+"""The cast of a run: the agents between `observe` and `advance`, the policy among them, and what is kept of them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from gaitway.agents.captured import rollout_agent
+from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, acting_part
+from gaitway.algorithms.engine import copied_state
+from gaitway.core.agent import Agent, Agents, TemporalAgent
+from gaitway.core.execution import Execution
+from gaitway.core.small_agents import SeedableAgent
+from gaitway.core.wiring import Mention
+from gaitway.core.workspace import Variable, Workspace
+from gaitway.envs.env_agent import EnvAgent
+from gaitway.envs.vec_env import VecEnv
+from gaitway.rewards.source import Rewards
+
+log = logging.getLogger("gaitway")
+
+
+class Cast:
+    """A policy and further agents, in the order in which they act; a list without the policy runs behind it."""
+
+    def __init__(self, policy: Policy, agents: Sequence[Agent] = (), seed: int = 0) -> None:
+        self.policy = policy
+        self.agents: list[Any] = list(agents) if any(agent is policy for agent in agents) else [policy, *agents]
+        self.others: dict[str, Agent] = {}
+        for agent in self.agents:
+            if agent is policy:
+                continue
+            if not isinstance(agent, Agent):
+                raise TypeError(f"the cast holds a {type(agent).__name__}; derive it from gaitway.Agent")
+            name = agent.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(agent).__name__).lower()
+            if name in self.others or name == "policy":
+                raise ValueError(f"two agents of the cast are called {name!r}; give one another name")
+            self.others[name] = agent.to(next(policy.parameters()).device)
+            agent.seed(seed)
+
+    def over_time(self, world: EnvAgent, execution: Execution) -> TemporalAgent:
+        """The loop of a rollout: observe, the agents as `execution` runs them, advance."""
+        played = [rollout_agent(agent, execution) for agent in self.agents]
+        return TemporalAgent(Agents(world.observe, *played, world.advance))
+
+    def reads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for agent in self.agents for name in agent.reads))
+
+    def writes(self) -> tuple[str, ...]:
+        """What the agents besides the policy write."""
+        return tuple(dict.fromkeys(name for agent in self.others.values() for name in agent.writes))
+
+    def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
+        found: dict[str, Variable] = {}
+        for agent in self.agents:
+            if hasattr(agent, "variables"):  # others write into memory that is made at their first step
+                found |= agent.variables(num_envs, rows)
+        return found
+
+    def memories(self) -> tuple[str, ...]:
+        """Variables that hold the state before each row, and one row more."""
+        return tuple(agent.out(name) for agent in self.agents for name in agent.memories)
+
+    def collected(self, ws: Workspace, start: int, stop: int) -> None:
+        for agent in self.others.values():
+            agent.collected(ws, start, stop)
+
+    def inference(
+        self, stochastic: bool = False, generator: torch.Generator | None = None
+    ) -> InferencePolicy | CastPolicy:
+        """What acts, as a function: the policy, with those agents that the action depends on."""
+        acting = acting_part(self.agents)
+        if acting == [self.policy]:
+            return InferencePolicy(self.policy, stochastic, generator)
+        return CastPolicy(acting, stochastic, generator)
+
+    def train(self, mode: bool = True) -> None:
+        for agent in self.agents:
+            agent.train(mode)
+
+    def modules(self) -> dict[str, Any]:
+        """The further agents with parameters that are learnt, by `cast.<name>`."""
+        learning = {f"cast.{name}": agent for name, agent in self.others.items()}
+        return {name: agent for name, agent in learning.items() if any(p.requires_grad for p in agent.parameters())}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the agents besides the policy, which belongs to the algorithm, know: parameters and random streams."""
+        return {name: _state_of(agent) for name, agent in self.others.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, agent in self.others.items():
+            if name in state:
+                agent.load_state_dict(state[name]["state"])
+                for part, streams in zip(_seeded(agent), state[name]["streams"], strict=True):
+                    part.load_stream_states(streams)
+
+
+def _state_of(agent: Agent) -> dict[str, Any]:
+    return {"state": copied_state(agent), "streams": [part.stream_states() for part in _seeded(agent)]}
+
+
+def _seeded(agent: Agent) -> list[SeedableAgent]:
+    return [module for module in agent.modules() if isinstance(module, SeedableAgent)]
+
+
+def mentions(cast: Cast, rewards: Rewards, algorithm: Any) -> list[Mention]:
+    """Who reads and writes variables besides the agents: reward sources, losses, the algorithm."""
+    found = []
+    if not rewards.is_plain:
+        found = [Mention(f"reward {s.name}", tuple(s.reads), (f"reward/{s.name}",)) for s in rewards.sources]
+        found.append(Mention("rewards", rewards.writes[:-1], rewards.writes[-1:]))
+    for term in algorithm.terms.terms if hasattr(algorithm, "terms") else ():
+        found.append(Mention(f"loss {term.name}", tuple(name for name in term.reads if not name.startswith("new/"))))
+    known = {name for mention in found for name in mention.reads}
+    more = tuple(name for name in algorithm.reads if name not in known)
+    return [*found, Mention(type(algorithm).__name__, more)] if more else found
+
+
+def make_world(env: VecEnv, cast: Cast, others: Sequence[Mention]) -> EnvAgent:
+    """The environment as agents that write the groups somebody reads; says which ones nobody does."""
+    read = (*cast.reads(), *(name for mention in others for name in mention.reads))
+    groups = tuple(dict.fromkeys(name.removeprefix("env/obs/") for name in read if name.startswith("env/obs/")))
+    unread = [name for name in env.spec.group_names if name not in groups]
+    if unread:
+        advice = "agent.observations, a block, a loss or a reward source may name them"
+        log.warning("nobody reads the observation groups %s of %s; %s", unread, env.spec.id, advice)
+    return EnvAgent(env, tuple(name for name in groups if name in env.spec.group_names), final_obs=True)
