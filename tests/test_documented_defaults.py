@@ -1,0 +1,217 @@
+"""Every default in a table of the documentation is that of its dataclass.
+
+The test reads the tables of docs/*.md with a column `default`; their first column holds the keys. A table belongs to
+the configuration classes named in the lines above it, below the last heading or table; where none is named, to
+`TrainConfig`. Defaults are written as in a configuration file: one for all keys of a row, or one per key. An empty
+default is that of the page which the row links to. Tables with a column `kinds` list arguments of constructors and are
+skipped.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from gaitway.algorithms.ppo import PPOConfig
+from gaitway.cli.build import RECIPES, TrainConfig
+from gaitway.core.config import ConfigError, from_config
+from gaitway.envs.gym.vector import AsyncOptions
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+ALGORITHMS = {recipe.config for recipe in RECIPES.values()}
+CLASSES = {cls.__name__: cls for cls in (*ALGORITHMS, *(r.agent for r in RECIPES.values()), TrainConfig, AsyncOptions)}
+
+
+class Row(NamedTuple):
+    """One row of a table of defaults."""
+
+    line: int
+    keys: list[str]
+    default: str
+    classes: list[type]
+    link: str
+    """The page of the first link of the row, without its anchor."""
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_documented_defaults_are_those_of_the_dataclasses(page):
+    assert mistakes((DOCS / page).read_text(encoding="utf-8")) == []
+
+
+def test_every_algorithm_has_its_table():
+    rows = [row for path in DOCS.glob("*.md") for row in rows_of(path.read_text(encoding="utf-8"))]
+    assert ALGORITHMS - {cls for row in rows for cls in row.classes} == set()
+
+
+# broken twins
+
+TABLE = """
+## Configuration
+
+Section `algorithm` (`PPOConfig`):
+
+| key | default | meaning |
+|---|---|---|
+| `epochs` | 5 | passes over each rollout |
+| `learning_rate_range` | [1e-5, 1e-2] | `a|b` |
+| `optimiser`, `weight_decay`, `adam_eps` | adam, 0, 1e-5 | its numbers |
+| `rollout_steps` | | as for [PPO](ppo.md#configuration) |
+
+Section `agent` (`ValuePolicyConfig`):
+
+| key | default |
+|---|---|
+| `observations.actor` | [] |
+
+## Top level
+
+| key | default | meaning |
+|---|---|---|
+| `video.size` | [480, 360] | in pixels |
+| `device` | cpu | |
+"""
+
+
+def test_a_table_that_is_right_passes():
+    assert [row.keys for row in rows_of(TABLE)][-3:] == [["observations.actor"], ["video.size"], ["device"]]
+    assert mistakes(TABLE) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("| 5 |", "| 10 |", "line 8: `epochs` of PPOConfig is 5 and not 10"),
+        ("| 5 |", "| true |", "line 8: epochs is True; expected an integer"),
+        ("`epochs`", "`epoch`", "line 8: PPOConfig has no key `epoch`"),
+        ("`epochs`", "epochs", "line 8: the row names no key; write it in backticks"),
+        ("1e-2]", "1e-3]", "line 9: `learning_rate_range` of PPOConfig is (1e-05, 0.01) and not (1e-05, 0.001)"),
+        ("adam, 0, 1e-5", "adam, 0, 1e-8", "line 10: `adam_eps` of PPOConfig is 1e-05 and not 1e-08"),
+        ("adam, 0, 1e-5", "adam, 0", "line 10: 2 defaults for 3 keys; write one for all, or one for each"),
+        ("(ppo.md", "(a2c.md", "line 11: `rollout_steps` of PPOConfig is 32 and not 8"),
+        (
+            "[PPO](ppo.md#configuration)",
+            "PPO",
+            "line 11: no default, and no link to a page with one of `rollout_steps`",
+        ),
+        ("| []", "| [policy]", "line 17: `observations.actor` of ValuePolicyConfig is () and not ('policy',)"),
+        ("video.size", "video.sizes", "line 23: TrainConfig has no key `video.sizes`"),
+        ("| cpu", "| cuda", "line 24: `device` of TrainConfig is 'cpu' and not 'cuda'"),
+    ],
+)
+def test_a_wrong_table_is_found(right, wrong, said):
+    assert TABLE.count(right) == 1
+    assert mistakes(TABLE.replace(right, wrong)) == [said]
+
+
+def test_a_default_that_changes_is_found(monkeypatch):
+    @dataclass(frozen=True)
+    class Changed(PPOConfig):
+        epochs: int = 8
+
+    monkeypatch.setitem(CLASSES, "PPOConfig", Changed)
+    assert mistakes(TABLE) == ["line 8: `epochs` of Changed is 8 and not 5"]
+
+
+def mistakes(text: str) -> list[str]:
+    """What the tables of a page say wrongly, a sentence each."""
+    return [f"line {row.line}: {mistake}" for row in rows_of(text) for mistake in _mistakes(row)]
+
+
+def rows_of(text: str) -> Iterator[Row]:
+    """The rows of all tables of a page that have a column `default`."""
+    classes: list[type] = []
+    header: list[str] = []
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        cells = _cells(line)
+        if cells and not fenced:
+            if not header:
+                header = cells
+            elif "default" in header and "kinds" not in header and set(line) - set("|-: "):
+                link = re.search(r"\]\((\w+\.md)", line)
+                keys = re.findall(r"`([^`]+)`", cells[0])
+                yield Row(number, keys, cells[header.index("default")], classes, link[1] if link else "")
+            continue
+        if header or line.startswith("#"):
+            header, classes = [], []
+        if not fenced:
+            classes = classes + [CLASSES[name] for name in re.findall(r"`(\w+)`", line) if name in CLASSES]
+
+
+def _mistakes(row: Row) -> Iterator[str]:
+    try:
+        documented = _documented(row)
+    except ValueError as error:
+        yield str(error)
+        return
+    classes = row.classes or [TrainConfig]
+    for key, value in documented.items():
+        homes = [cls for cls in classes if _has(cls(), key)]
+        if not homes:
+            yield f"{' and '.join(cls.__name__ for cls in classes)} has no key `{key}`"
+        for cls in homes:
+            try:
+                said, true = _value(from_config(cls, _nested(key, value)), key), _value(cls(), key)
+            except ConfigError as error:
+                yield str(error)
+                continue
+            if said != true:
+                yield f"`{key}` of {cls.__name__} is {true!r} and not {said!r}"
+
+
+def _documented(row: Row) -> dict[str, Any]:
+    """Key -> its default as a configuration file would hold it."""
+    if not row.keys:
+        raise ValueError("the row names no key; write it in backticks")
+    if row.default:
+        defaults = _plain(yaml.safe_load(f"[{row.default.strip('`')}]"))
+        if len(defaults) not in (1, len(row.keys)):
+            raise ValueError(f"{len(defaults)} defaults for {len(row.keys)} keys; write one for all, or one for each")
+        return dict(zip(row.keys, defaults * (len(row.keys) // len(defaults)), strict=True))
+    elsewhere: dict[str, Any] = {}
+    for other in rows_of((DOCS / row.link).read_text(encoding="utf-8")) if row.link else ():
+        elsewhere |= _documented(other)
+    for key in row.keys:
+        if key not in elsewhere:
+            raise ValueError(f"no default, and no link to a page with one of `{key}`")
+    return {key: elsewhere[key] for key in row.keys}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers without a point, such as 1e-5, are text to YAML's first version."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return float(value) if isinstance(value, str) and re.fullmatch(r"-?[\d.]+e-?\d+", value) else value
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line of a table, or none; a bar between backticks belongs to its cell."""
+    if not line.startswith("|"):
+        return []
+    return [cell.strip() for cell in re.findall(r"\|((?:`[^`]*`|[^|`])*)(?=\|)", line)]
+
+
+def _has(config: Any, key: str) -> bool:
+    for name in key.split("."):
+        if not is_dataclass(config) or name not in {field.name for field in fields(config)}:
+            return False
+        config = getattr(config, name)
+    return True
+
+
+def _value(config: Any, key: str) -> Any:
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    return {first: _nested(rest, value) if rest else value}
