@@ -1,7 +1,7 @@
-"""A dataset as a run refers to it: where it lies, what it holds, and whether that is still so.
+"""The dataset of a run: opened by its path, checked, and identified by a fingerprint.
 
-A run that learns from a dataset does not copy it. It writes down the path and a fingerprint of every number in it, and
-refuses to go on with another one.
+A run does not copy the dataset that it learns from. Its configuration stores the path and a fingerprint of all numbers
+in the dataset; a resumed run refuses a dataset with another fingerprint.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class DataConfig:
     path: str | None = None
     """A folder that `gaitway collect` wrote, or the folder or id of a Minari dataset; null for none."""
     sha256: str | None = None
-    """Fingerprint of what it holds; null: written down when the run begins. Another dataset is refused."""
+    """Fingerprint of the dataset; null: filled in when the run begins. A dataset with another one is refused."""
     prefill: bool = False
-    """Off-policy runs: put it into the replay before the first step."""
+    """Off-policy runs: put the dataset into the replay before the first step."""
     share: float = 0.0
-    """Off-policy runs: the part of every batch that is drawn from it, 0 to 1."""
+    """Off-policy runs: the fraction of every batch that is drawn from the dataset, 0 to 1."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share <= 1.0:
@@ -44,10 +44,10 @@ class DataConfig:
 
 
 class Dataset:
-    """Episodes of any source, read through once: counted, checked to be finite, and fingerprinted.
+    """Episodes of any source. The constructor reads them once: it counts, fingerprints and refuses NaN and infinities.
 
-    It is a source of episodes itself. `spec` is the contract of the environment they were recorded in, None where the
-    source does not say.
+    A Dataset is an EpisodeSource itself. `spec` is the EnvSpec of the environment in which the episodes were recorded,
+    or None if the source has none.
     """
 
     def __init__(self, source: EpisodeSource, name: str = "the dataset") -> None:
@@ -67,20 +67,20 @@ class Dataset:
         if not self.num_steps:
             raise DatasetError(f"{name} holds no episodes; record some first, by `gaitway collect` for instance")
         self.mean_return = total / self.num_episodes
-        """Mean sum of rewards over the episodes, those that were cut off included."""
+        """Mean undiscounted return of the episodes, unfinished ones included."""
         self.sha256 = fingerprint.hexdigest()
-        """Fingerprint of all variables of all episodes, whatever files or chunks they lie in."""
+        """Fingerprint of all variables of all episodes; it does not depend on files and chunks."""
 
     @classmethod
     def open(cls, path: str | Path, sha256: str | None = None) -> Dataset:
-        """The dataset at a path (see `open_source`); refused if its fingerprint is not `sha256`."""
+        """The dataset at `path` (see `open_source`); one whose fingerprint is not `sha256` is refused."""
         found = cls(open_source(path), f"the dataset {path}")
         found.check_unchanged(sha256)
         return found
 
     @classmethod
     def of(cls, source: EpisodeSource) -> Dataset:
-        """The source as a dataset; one that is a dataset already is not read again."""
+        """`source` as a Dataset; a source that is a Dataset already is returned without reading it again."""
         return (
             source if isinstance(source, cls) else cls(source, f"the dataset {getattr(source, 'folder', '')}".strip())
         )
@@ -89,7 +89,7 @@ class Dataset:
         return self.source.chunks()
 
     def check_unchanged(self, sha256: str | None) -> None:
-        """Refuse another dataset than the one with this fingerprint."""
+        """Raise a DatasetError if the fingerprint is not `sha256`; None is not checked."""
         if sha256 is not None and sha256 != self.sha256:
             raise DatasetError(
                 f"{self.name} has changed: its fingerprint is {self.sha256[:12]} and this run learns from "
@@ -97,7 +97,7 @@ class Dataset:
             )
 
     def check_fits(self, spec: EnvSpec, groups: Iterable[str]) -> None:
-        """Refuse other observations (of the groups that are read) or actions than those of an environment."""
+        """Raise a DatasetError if the observations of `groups` or the actions are not those of `spec`."""
         if self.spec is None:
             return
         for name in groups:
@@ -122,7 +122,7 @@ class Dataset:
 
 
 def open_source(path: str | Path) -> Trajectories | MinariEpisodes:
-    """What lies at a path: a folder of trajectories, a folder of Minari's, or a Minari dataset by its id."""
+    """The source at `path`: a folder of `Trajectories`, a Minari folder, or the id of a Minari dataset."""
     folder = Path(path)
     if (folder / "index").exists() or (folder / ".index.previous").exists():
         return Trajectories(folder)
@@ -158,7 +158,7 @@ def _bytes(value: Tensor) -> memoryview:
 
 
 def _action(action: ActionSpec) -> str:
-    """What two actions must have in common, in words; what their dimensions are called is not part of it."""
+    """Kind, size and limits of an action in words, for comparison; names of dimensions are left out."""
     if action.kind == "continuous":
         return f"{len(action.names)} numbers from {list(action.low)} to {list(action.high)}"
     start = list(action.start) or [0] * len(action.choices)

@@ -1,4 +1,4 @@
-"""Observations really reached where an episode was cut off, for a replay that stores every other one only once."""
+"""Final observations of truncated episodes, for a replay that stores every other observation only once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gaitway.data.ring import WORD, RowLayout, lazy_zeros
 
 
 class FinalObservations:
-    """A table of observations; entry 0 is nobody's, so that a row without a final observation may point at it.
+    """A table of observations; entry 0 is unused, so that a row without a final observation may point at it.
 
     Entries are given to time rows and come back when the ring overwrites those rows. An entry never moves; the table
     doubles when all are taken, and then lies elsewhere.

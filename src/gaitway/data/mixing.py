@@ -1,7 +1,7 @@
-"""Learning from datasets: a replay filled from one before training, and batches that mix one with what is new.
+"""A dataset as replay: alone for offline learning, before the first step (prefill), or as a share of every batch.
 
-`dataset_replay` makes a replay of a dataset, for offline learning or as one half of a `MixedReplay`; `fill_replay` adds
-a dataset to a replay that goes on with steps of its own.
+`dataset_replay` makes a replay that holds a dataset, for offline learning or for a `MixedReplay`; `fill_replay` adds a
+dataset to the replay of an off-policy run; `MixedReplay` draws every batch from both.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class MixedBatch(TransitionBatch):
     """Memory for n transitions of a MixedReplay."""
 
     parts: tuple[TransitionBatch, ...] = ()
-    """The same memory, for those of the dataset and for those that are new."""
+    """Views of the same memory: transitions of the dataset, then those of the online replay."""
 
 
 def fill_replay(replay: StepReplay, source: EpisodeSource, limit: int | None = None) -> int:
     """Add the steps of a dataset, in order, or the first `limit` of them; returns how many were added.
 
-    With B environments the steps are laid into B streams, and up to B - 1 at the end are left out. Steps that are
-    added afterwards begin anew, as they do when training starts.
+    A replay of B environments takes the steps as B columns; up to B - 1 steps at the end are left out. The steps added
+    next need not continue the dataset: training starts with an observation of its own.
     """
     wanted = source.num_steps if limit is None else min(limit, source.num_steps)
     if wanted > replay.capacity:
@@ -76,8 +76,8 @@ def dataset_replay(
 ) -> StepReplay:
     """A replay that holds a dataset and nothing else.
 
-    With `like` it stores what that replay does, on its device, for a `MixedReplay`; else say what to store, as for a
-    `StepReplay`.
+    `like` is the replay that a `MixedReplay` combines it with: variables, n_step, gamma and device are taken from
+    there. Without it, pass `groups`, `action` and `extras` as for a `StepReplay`.
     """
     reset_rows = False
     if like is not None:
@@ -112,10 +112,10 @@ def dataset_replay(
 class MixedReplay:
     """`share` of every batch comes from a dataset, the rest from the replay that training fills.
 
-    It has the interface of a StepReplay, so an algorithm that learns from one cannot tell. A batch of n holds
-    `round(share * n)` transitions of the dataset, first. Steps are added to `online`, whose sizes and rows are shown;
-    with a PrioritisedReplay there, its weights and priorities count for its part, and those of the dataset weigh 1.
-    A checkpoint holds the online part and where the draws stand; the dataset is filled in anew.
+    The interface is that of a StepReplay, so algorithms need not know the difference. A batch of n begins with
+    `round(share * n)` transitions of the dataset. New steps go to `online`, which `size` and `rows` describe. If it is
+    a PrioritisedReplay, priorities and importance weights apply to its part of the batch, and transitions of the
+    dataset have the weight 1. A checkpoint holds `online` and the state of both generators, not the dataset.
     """
 
     def __init__(self, online: StepReplay, dataset: StepReplay, share: float) -> None:
@@ -133,7 +133,7 @@ class MixedReplay:
         self.online, self.dataset, self.share = online, dataset, share
 
     def __getattr__(self, name: str) -> Any:
-        """Sizes, rows and everything else that is not mixed: that of the online part."""
+        """Everything that is not defined here, such as sizes and rows, is that of the online replay."""
         if name.startswith("_") or name in ("online", "dataset"):
             raise AttributeError(f"{type(self).__name__} has no {name!r}")
         return getattr(self.online, name)
@@ -150,15 +150,16 @@ class MixedReplay:
         return round(self.share * n)
 
     def draw(self, shape: tuple[int, ...], out: Tensor | None = None) -> Tensor:
-        """Draws from both, int64, for `gather`; the last axis of `shape` is a batch. Negative: the dataset."""
+        """Uniform indices of both replays, int64, for `gather`; the last axis of `shape` is a batch. Index i of the
+        dataset is stored as -1 - i."""
         return self._drawn(self.online.draw, shape, out)
 
     def tickets(self, shape: tuple[int, ...], out: Tensor | None = None) -> Tensor:
-        """As `PrioritisedReplay.tickets` for the online part; draws from the dataset are made at once."""
+        """`PrioritisedReplay.tickets` for the online part; the dataset's part holds indices already."""
         return self._drawn(self._prioritised().tickets, shape, out)
 
     def locate(self, tickets: Tensor, out: Tensor | None = None) -> Tensor:
-        """As `PrioritisedReplay.locate` for the online part."""
+        """`PrioritisedReplay.locate` for the online part; indices of the dataset pass unchanged."""
         split = self.of_dataset(tickets.shape[-1])
         out = tickets.clone() if out is None else out.copy_(tickets)
         out[..., split:] = self._prioritised().locate(tickets[..., split:])
@@ -186,7 +187,7 @@ class MixedReplay:
         return batch.fields
 
     def update_priorities(self, index: Tensor, error: Tensor) -> None:
-        """As `PrioritisedReplay.update_priorities`, of the online part."""
+        """`PrioritisedReplay.update_priorities` for the online part."""
         split = self.of_dataset(len(index))
         if split < len(index):
             self._prioritised().update_priorities(index[split:], error[split:])
@@ -211,7 +212,7 @@ class MixedReplay:
         return self.online.bookkeeping() | {"dataset": {"share": self.share, "size": self.dataset.size} | drawn}
 
     def check_bookkeeping(self, state: Mapping[str, Any]) -> None:
-        """Refuse the bookkeeping of a replay that this one cannot go on as."""
+        """Refuse the state of a replay with other contents, sizes or generators."""
         self.online.check_bookkeeping(state)
         for name, mine in (("share", self.share), ("size", self.dataset.size)):
             stored = state["dataset"][name] if "dataset" in state else None
@@ -231,7 +232,7 @@ class MixedReplay:
         return self.online.state_dict() | {"bookkeeping": self.bookkeeping()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the replay that made `state`; the next draws are the ones it would have made."""
+        """Restore `state_dict()`: the next draws equal those that the saved replay would have made."""
         self.check_bookkeeping(state["bookkeeping"])
         self.online.load_state_dict(state)
         self.dataset.generator.set_state(state["bookkeeping"]["dataset"]["generator"].cpu())
@@ -258,12 +259,12 @@ class MixedReplay:
 
 
 def _signature(replay: StepReplay) -> dict[str, Any]:
-    """What two replays must have in common for their transitions to stand in one batch."""
+    """What two replays must share for their transitions to form one batch."""
     return {"device": replay.device, "n_step": replay.n_step, "gamma": replay.gamma, **replay.variables}
 
 
 def _needed(fields: Mapping[str, Tensor], variables: Fields) -> dict[str, Tensor]:
-    """The fields of transitions that a replay of these variables takes."""
+    """Those fields of `Workspace.transitions()` that a replay of these variables stores."""
     names = []
     for name in variables:
         if name.startswith(OBSERVATION):
@@ -278,7 +279,7 @@ def _needed(fields: Mapping[str, Tensor], variables: Fields) -> dict[str, Tensor
 
 
 def _streams(fields: Mapping[str, Tensor], rows: int, streams: int, valid: bool) -> Workspace:
-    """The first `rows * streams` transitions as step rows `[rows, streams]`: the first `rows` of them are a column."""
+    """The first `rows * streams` transitions as step rows `[rows, streams]`: each run of `rows` is a column."""
 
     def columns(name: str) -> Tensor:
         return fields[name][: rows * streams].unflatten(0, (streams, rows)).transpose(0, 1)

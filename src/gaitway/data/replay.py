@@ -3,9 +3,9 @@
 A sample is a column of a Workspace (a window of rows, `add` and `sample`) or one transition (`add_transitions` and
 `sample_transitions`). The first addition decides which, and fixes the variables, their shapes and dtypes.
 
-The samples lie in a `PackedRing`: drawing n of them is a single `index_select`. What `sample` returns are views of that
-fresh copy: never of the ring, and not contiguous. Steps of environments that run on are stored at half the memory by
-`StepReplay`.
+The samples lie in a `PackedRing`: drawing n of them is a single `index_select`. `sample` returns views of the copy that
+it makes, never of the ring; they are not contiguous. Off-policy algorithms use `StepReplay`, which stores consecutive
+steps in half the memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMAT = 1
 
 
 class Replay:
-    """The last `max_size` samples. Its draws come from its own generator: seeded, or passed in, or fresh entropy."""
+    """The last `max_size` samples, drawn with `generator`, or with one of its own: seeded, or of fresh entropy."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Replay:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all samples, and what they looked like; the random stream goes on."""
+        """Remove all samples, and their variables, shapes and dtypes; the random stream continues."""
         self.size = 0
         self.position = 0
         self._windows = True
@@ -68,7 +68,7 @@ class Replay:
         return [] if self._ring is None else list(self._ring.columns)
 
     def add(self, ws: Workspace, window: int | None = None, stride: int = 1) -> None:
-        """Append every column of `ws`, all its rows as one sample. Values are detached copies.
+        """Append every column of `ws` as one sample of all its rows. Values are detached copies.
 
         `window` cuts a longer workspace into windows of that many steps, starting every `stride` steps; observations
         keep their extra row. Samples that contain a row with `env/valid` false are left out.
@@ -78,7 +78,7 @@ class Replay:
             samples = {name: value.transpose(0, 1) for name, value in values.items()}
         else:
             samples = _cut_windows(values, ws.T, window, stride)
-        if "env/valid" in samples:  # a row that only reset is no experience
+        if "env/valid" in samples:  # a row that only reset an environment is no step
             whole = samples["env/valid"].all(1).nonzero().squeeze(-1)
             samples = {name: value[whole] for name, value in samples.items()}
         self._append(samples, windows=True, extra_row=ws.extra_row)
@@ -121,7 +121,7 @@ class Replay:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the buffer that made `state`; the next draws are the ones it would have made."""
+        """Restore `state_dict()`: the next draws equal those that the saved replay would have made."""
         if state["format"] != FORMAT:
             raise ValueError(f"the replay has format {state['format']}, this version reads {FORMAT}")
         if state["max_size"] != self.max_size:
@@ -175,7 +175,7 @@ class Replay:
 
 
 def _check_samples(ring: PackedRing, samples: Mapping[str, Tensor]) -> None:
-    """Refuse what differs from the first addition, before anything is written."""
+    """Refuse samples whose variables, shapes or dtypes differ from the first addition, before anything is written."""
     fields = ring.layout.fields
     if samples.keys() != fields.keys():
         difference = samples.keys() ^ fields.keys()

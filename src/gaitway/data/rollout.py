@@ -28,8 +28,8 @@ class Minibatches:
     environments and yields whole sequences `[T, B / M, ...]`, which is what memories need. Fields named in `columns`
     are `[B, ...]` (an initial state, say) and follow their environment.
 
-    `pack` takes a rollout, `shuffle` puts it into a new order: once per pass, and one gather moves everything. `fill`
-    does both.
+    `pack` takes a rollout; `shuffle`, called once in each of the epochs, reorders all fields with a single gather.
+    `fill` does both.
     """
 
     def __init__(self, minibatches: int, over: str = "samples") -> None:
@@ -84,7 +84,7 @@ class Minibatches:
     def epoch(
         self, fields: Mapping[str, Tensor], generator: torch.Generator, columns: tuple[str, ...] = ()
     ) -> Iterator[dict[str, Tensor]]:
-        """The minibatches of one pass, in a new order."""
+        """The minibatches of one epoch, in a new random order."""
         self.fill(fields, generator, columns)
         yield from self.batches
 

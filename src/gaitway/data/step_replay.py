@@ -1,11 +1,12 @@
-"""StepReplay: the last steps of environments that run on, each step stored once, drawn uniformly.
+"""StepReplay: the replay buffer of off-policy algorithms. Every step is stored once and drawn uniformly.
 
-The next observation of a step is the observation of the row after it, so it is not stored again; how the rows lie is
-written in `step_rows`. A step with its next observation is one contiguous piece of memory, which is what reading random
-ones costs. Returns of n steps are worked out once, when the n-th step comes in; until then a step cannot be drawn.
+The next observation of a step is the observation of the following row, so it is not stored again; final observations of
+time limits lie in a table. `step_rows` describes the layout. A step and its next observation are contiguous in memory,
+so a random draw reads one piece. n-step returns are computed once, when the n-th step is added; until then the first of
+these steps cannot be drawn.
 
-`draw` and `gather` are apart so that a captured program can hold the second: it has static shapes, does not wait for
-the device, and reads from addresses that stay unless `version` says otherwise.
+`draw` and `gather` are separate because a CUDA graph can record `gather`: its shapes are static, it does not
+synchronise with the device, and the memory it reads stays in place as long as `version` does not change.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class StepReplay:
     """The last `capacity` transitions of `num_envs` environments, as whole time rows.
 
     `groups`, `action` and `extras` (other step variables, by workspace name) give shape and dtype of what is stored.
-    `max_episode_steps` is the time limit, if there is one: it says how much room final observations need (without it
-    that room grows when it must). `reset_rows` is true for environments that write `env/valid`. Memory is taken at
-    once, and refused with a sentence if it is not there. Draws come from the replay's own generator.
+    `max_episode_steps` is the time limit: it determines how much memory final observations get (without it their table
+    grows on demand). `reset_rows` is true for environments that write `env/valid`. All memory is allocated by the
+    constructor, which raises an error if too little is free. Draws use the replay's own generator.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class StepReplay:
         extras: Fields = NONE,
         reset_rows: bool = False,
     ) -> int:
-        """Memory of a replay with these arguments, final observations included."""
+        """Bytes that a replay with these arguments allocates, final observations included."""
         layout = row_layout(stored_fields(groups, action, extras, reset_rows), n_step)
         rows = capacity // num_envs
         words = (rows + 2 * n_step) * num_envs * layout.words
@@ -116,33 +117,33 @@ class StepReplay:
 
     @property
     def first_row(self) -> int:
-        """The oldest time row that is still drawn from."""
+        """The oldest time row that can be drawn."""
         return self._rows.first
 
     @property
     def stop_row(self) -> int:
-        """The time row after the newest one that is drawn from."""
+        """The time row after the newest one that can be drawn."""
         return self._rows.stop
 
     @property
     def num_slots(self) -> int:
-        """All indices that `draw` can ever return are below this."""
+        """Upper bound of the indices that `draw` returns."""
         return self.num_envs * self._rows.stride
 
     @property
     def variables(self) -> dict[str, Variable]:
-        """Shape and dtype of what is stored of a step, by workspace name."""
+        """Shape and dtype of every stored step variable, by workspace name."""
         fields = self._rows.layout.fields
         return {name: (fields[name].shape, fields[name].dtype) for name in self._rows.stored}
 
     @property
     def row_bytes(self) -> int:
-        """Memory of one time row of all environments."""
+        """Bytes of one time row of all environments."""
         return self.num_envs * self._rows.layout.words * WORD.itemsize
 
     @property
     def history(self) -> object:
-        """Another object after every `clear`: time rows seen before that are not those of now."""
+        """A new object after every `clear`: row numbers from before then denote other steps."""
         return self._rows.history
 
     @property
@@ -158,13 +159,13 @@ class StepReplay:
 
     @property
     def version(self) -> int:
-        """Grows whenever memory moved; a program that was captured before must then be forgotten."""
+        """Grows whenever memory was reallocated; programs captured before that must be recorded again."""
         return self._rows.version
 
     def add(self, ws: Workspace, start: int = 0, stop: int | None = None) -> None:
-        """Steps `start <= t < stop` of a workspace of step rows [T, B], as detached copies; any number of them.
+        """Append detached copies of the steps `start <= t < stop` of a workspace of step rows [T, B].
 
-        The first observation must be the one the last addition ended with, unless `cut` was called in between.
+        The first observation must be that after the last step added before, unless `cut` was called in between.
         """
         stop = ws.T if stop is None else stop
         if not 0 <= start <= stop:
@@ -178,13 +179,14 @@ class StepReplay:
             self._rows.append(ws, first, last, partial(_reached, ws, first))
 
     def cut(self) -> None:
-        """The environments were started anew after the last row: what they had reached becomes a final observation."""
+        """Call after resetting the environments: the observation after the last row becomes a final observation."""
         self._rows.cut()
 
     def slots(self, start: int, stop: int, drawn: bool = True) -> Tensor:
         """The indices of the transitions of time rows `start <= row < stop`, int64 [K], by row, then by environment.
 
-        Rows of a reset have none. `drawn=False` gives all indices that belong to these rows, whatever lies there now.
+        Rows that only reset an environment have none. `drawn=False` returns the indices of all these rows, whatever is
+        stored there now.
         """
         rows = self._rows
         if not drawn or rows.valid is None:
@@ -193,7 +195,7 @@ class StepReplay:
         return rows.valid.look_up(start, number)
 
     def draw(self, shape: tuple[int, ...], out: Tensor | None = None) -> Tensor:
-        """Independent uniform draws from the transitions, int64, for `gather`; into `out` if given."""
+        """Uniform random indices of transitions with replacement, int64, for `gather`; written to `out` if given."""
         size = self.size
         if size == 0:
             raise ValueError(f"the replay has no whole transition to draw; add {self.n_step} steps or more first")
@@ -208,26 +210,26 @@ class StepReplay:
         return out.copy_(rows.valid.look_up(rows.first, out))
 
     def batch(self, n: int) -> TransitionBatch:
-        """Memory for n transitions, to be used by `gather` again and again; it holds until `to` is called."""
+        """Memory for n transitions that `gather` can reuse; valid until `to` is called."""
         with torch.inference_mode(False):
             return self._read.batch(n)
 
     def gather(self, index: Tensor, out: TransitionBatch | None = None) -> dict[str, Tensor]:
         """The transitions `index` [n] of a draw, as fields [n, *shape].
 
-        `obs/<group>`, `action`, `reward` (the discounted sum of n steps, fewer where the episode ended), `discount`
-        (gamma^k, 0 where it terminated), `next_obs/<group>` (k steps on) and the extras by name. Where an episode
-        terminated, the next observation is a finite one that means nothing.
+        `obs/<group>`, `action`, `reward` (the discounted sum of k rewards: n_step, or fewer where the episode ended),
+        `discount` (gamma^k, 0 where the episode terminated), `next_obs/<group>` (k steps later; the final observation
+        after a time limit) and the extras by name. Where the episode terminated, `next_obs` is finite but arbitrary.
 
-        The fields are views of a fresh copy; with `out`, a `batch`, of its memory, which the next use of it overwrites.
+        The fields are views of new memory, or of `out`, a `batch`, which is reused; clone them to keep them.
         """
         return self._read(index, out)
 
     def sample(self, n: int, length: int = 1) -> Workspace:
-        """n windows of `length` consecutive steps of one environment, each as likely as any other, [length, n, *shape].
+        """n windows of `length` consecutive steps of one environment, drawn uniformly, [length, n, *shape].
 
-        Windows go on across the ends of episodes; the flags say where. `env/final_obs/<group>` is the observation
-        reached where a row is truncated, and the following one elsewhere.
+        Windows may contain ends of episodes: see `env/terminated` and `env/truncated`. `env/final_obs/<group>` is the
+        final observation where a row is truncated, and the observation of the following row elsewhere.
         """
         rows = self._rows
         count = rows.rows_added - rows.first - length + 1
@@ -266,7 +268,7 @@ class StepReplay:
     # State
 
     def clear(self, first_row: int = 0) -> None:
-        """Forget all steps; the next one to come is time row `first_row`. The random stream goes on."""
+        """Remove all steps; the next one added is time row `first_row`. The random stream continues."""
         self._rows.clear(first_row)
 
     def rows(self, start: int, stop: int) -> dict[str, Tensor]:
@@ -275,12 +277,12 @@ class StepReplay:
         return self._rows.read(start, stop)
 
     def restore_rows(self, rows: Mapping[str, Tensor]) -> None:
-        """Append what `rows` gave; `load_bookkeeping` must follow the last ones."""
+        """Append time rows that `rows` returned; call `load_bookkeeping` after the last ones."""
         self._rows.restore(rows)
 
     def bookkeeping(self) -> dict[str, Any]:
-        """All but the time rows `first_row..rows_added - 2`: cursors, random state, and the newest row, which a `cut`
-        can still change, with the observation after it."""
+        """The state without the time rows `first_row..rows_added - 2`: cursors, random state, and the newest row, which
+        a `cut` can still change, with the observation after it."""
         rows = self._rows
         newest = max(rows.rows_added - 1, rows.first)
         return {
@@ -296,7 +298,7 @@ class StepReplay:
         }
 
     def check_bookkeeping(self, state: Mapping[str, Any]) -> None:
-        """Refuse the bookkeeping of a replay that this one cannot go on as."""
+        """Refuse the state of a replay with other contents, sizes or generators."""
         if state["format"] != FORMAT:
             raise ValueError(f"the stored replay has format {state['format']}, this version reads {FORMAT}")
         mine, stored = self._contents(), dict(state["contents"])
@@ -308,8 +310,8 @@ class StepReplay:
         check_generator(state, self.generator)
 
     def load_bookkeeping(self, state: Mapping[str, Any]) -> None:
-        """Go on as the replay that made `state`, whose older rows are here already: after `clear(state["first_row"])`
-        and `restore_rows`."""
+        """Restore `bookkeeping()`. The older rows must have been restored before, by `clear(state["first_row"])` and
+        `restore_rows`."""
         self.check_bookkeeping(state)
         rows, count = self._rows, len(state["newest"][REWARD])
         if rows.rows_added + count != state["rows_added"] or rows.oldest != state["first_row"]:
@@ -324,12 +326,12 @@ class StepReplay:
         self.generator.set_state(state["generator"].cpu())
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything; for large replays see `ReplayJournal`, which writes only what is new."""
+        """All steps and the bookkeeping; for large replays see `ReplayJournal`, which writes only new rows."""
         newest = max(self.rows_added - 1, self.first_row)
         return {"bookkeeping": self.bookkeeping(), "rows": self.rows(self.first_row, newest)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the replay that made `state`; the next draws are the ones it would have made."""
+        """Restore `state_dict()`: the next draws equal those that the saved replay would have made."""
         self.check_bookkeeping(state["bookkeeping"])
         self.clear(state["bookkeeping"]["first_row"])
         self.restore_rows(state["rows"])
@@ -342,7 +344,7 @@ class StepReplay:
         return sizes | {name: [list(shape), str(dtype)] for name, (shape, dtype) in self.variables.items()}
 
     def _slots(self, first: int, count: int, out: Tensor) -> Tensor:
-        """Uniform slots of time rows `first <= row < first + count`."""
+        """Uniform random indices of steps in time rows `first <= row < first + count`, written to `out`."""
         ring = self._rows.ring.rows
         position = first % ring
         out.random_(position, position + count, generator=self.generator)
@@ -355,10 +357,10 @@ class StepReplay:
 
 
 def _reached(ws: Workspace, start: int, group: str, where: Tensor) -> Tensor:
-    """Observations [K, *shape] reached after the steps `where` [K, 2], counted from row `start`."""
+    """Final observations [K, *shape] of the steps `where` [K, 2] (row, column), rows counted from `start`."""
     name, later = FINAL + group, 0
     if name not in ws and VALID in ws:
-        name, later = OBSERVATION + group, 1  # the row after an end only resets: it still shows the state reached
+        name, later = OBSERVATION + group, 1  # the row after an end only resets: its observation is the final one
     if name in ws:
         values = ws[name]
         steps, columns = where.to(values.device).unbind(1)
@@ -370,5 +372,5 @@ def _reached(ws: Workspace, start: int, group: str, where: Tensor) -> Tensor:
 
 
 def _final_entries(rows: int, num_envs: int, max_episode_steps: int | None) -> int:
-    """Room for one final observation per episode of full length, those under way, and the entry that is nobody's."""
+    """Entries for one final observation per episode of full length, for unfinished ones, and for the unused entry 0."""
     return 1 + num_envs * (rows // (max_episode_steps or USUAL_EPISODE) + 2)

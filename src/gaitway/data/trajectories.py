@@ -1,11 +1,11 @@
 """Trajectories: episodes on disk, in a folder that grows.
 
     dataset/
-      index/           what the environment promised (its spec), the variables, and the list of chunks
+      index/           the EnvSpec of the environment, the variables, and the list of chunks
       000000/ ...      whole episodes, some thousand steps each: safetensors and JSON, written by core/files.py
 
 A chunk is complete on disk before the index names it, and the index is replaced by one rename: a writer that is killed
-leaves the dataset as it was after its last chunk. One writer at a time. Nothing here executes what it reads.
+leaves the dataset as it was after its last chunk. One writer at a time. Reading a dataset never executes code from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Trajectories:
                 "gaitway, or record it anew"
             )
         self.spec = EnvSpec.from_dict(index["spec"])
-        """What the environment promised when the first episode was recorded."""
+        """The EnvSpec of the environment in which the first episode was recorded."""
         self.extras: dict[str, Variable] = {
             name: (tuple(shape), getattr(torch, dtype)) for name, (shape, dtype) in index["extras"].items()
         }
@@ -110,10 +110,10 @@ class Trajectories:
 
 
 class TrajectoryWriter:
-    """Appends episodes to a dataset, which is made if there is none.
+    """Appends episodes to a dataset; creates the dataset if there is none.
 
-    `spec` is that of the environment; a dataset of other groups or actions is refused. `extras` are further step
-    variables to keep. Episodes are written as soon as `chunk_steps` steps of complete ones have come together, and
+    `spec` is the EnvSpec of the environment; a dataset with other observation groups or actions is refused. `extras`
+    are further step variables to store. Complete episodes are written once they add up to `chunk_steps` steps, and
     when the writer is closed.
     """
 
@@ -141,7 +141,7 @@ class TrajectoryWriter:
             self._write_index()
 
     def add(self, ws: Workspace) -> None:
-        """The steps of a workspace of step rows `[T, B]`; episodes go on in the next addition, column by column."""
+        """Append the steps of step rows `[T, B]`; unfinished episodes continue in the next call, column by column."""
         kept = {name: ws[name].detach().cpu() for name in _contract(self.spec, self.extras)}
         _check({name: value.flatten(0, 1) for name, value in kept.items()}, self.spec, self.extras)
         finals = [FINAL + name for name in self.spec.group_names]
@@ -156,7 +156,7 @@ class TrajectoryWriter:
         self._take(steps.transitions(), column[kept[VALID]] if VALID in kept else column.flatten())
 
     def add_episodes(self, episodes: Episodes) -> None:
-        """Whole episodes."""
+        """Append whole episodes."""
         _check(episodes.variables, self.spec, self.extras)
         if len(episodes):
             self._waiting.append(episodes)
@@ -164,7 +164,7 @@ class TrajectoryWriter:
                 self.flush()
 
     def cut(self) -> None:
-        """The environments were started anew: episodes under way end here, as if by a time limit."""
+        """Call after resetting the environments: unfinished episodes end here as if truncated."""
         if len(self._columns):
             lengths = torch.unique_consecutive(self._columns, return_counts=True)[1]
             unfinished = Episodes.from_transitions(self._open, lengths.tolist())
@@ -172,7 +172,7 @@ class TrajectoryWriter:
             self.add_episodes(unfinished)
 
     def flush(self) -> None:
-        """Write the complete episodes that wait."""
+        """Write the complete episodes that are still in memory."""
         if not self._waiting:
             return
         episodes = Episodes.cat(self._waiting)
@@ -184,7 +184,7 @@ class TrajectoryWriter:
         self._waiting = []
 
     def close(self) -> None:
-        """Write everything; episodes under way end here, as if by a time limit."""
+        """Write all episodes; unfinished ones end here as if truncated."""
         self.cut()
         self.flush()
 
@@ -195,14 +195,15 @@ class TrajectoryWriter:
         self.close()
 
     def _take(self, fields: Mapping[str, Tensor], column: Tensor) -> None:
-        """Steps `[n]` in order of time, each of an environment; those of complete episodes are handed on."""
+        """Take transitions `[n]` in order of time, of the environments `column` `[n]`; complete episodes go to
+        `add_episodes`, the others stay in `_open`."""
         if self._open:
             fields = {name: torch.cat((self._open[name], value)) for name, value in fields.items()}
             column = torch.cat((self._columns, column))
         column, order = column.sort(stable=True)  # by environment, then by time
         fields = {name: value[order] for name, value in fields.items()}
         ended = fields["terminated"] | fields["truncated"]
-        # a step is complete if an end follows it, or itself is one, before its environment's steps are over
+        # a step belongs to a complete episode if it, or a later step of its environment, is an end
         ends_before = ended.cumsum(0) - ended.long()
         of_environment = torch.zeros(self._num_columns, dtype=torch.int64)
         of_environment.scatter_reduce_(0, column, ended.cumsum(0), "amax")
@@ -239,14 +240,14 @@ class TrajectoryWriter:
 
 
 def _contract(spec: EnvSpec, extras: Fields) -> dict[str, Variable]:
-    """What every step has."""
+    """Shape and dtype of every stored step variable."""
     groups: dict[str, Variable] = {OBSERVATION + group.name: (group.shape, group.torch_dtype) for group in spec.groups}
     step: dict[str, Variable] = {"action": (spec.action.shape, spec.action.dtype), REWARD: ((), torch.float32)}
     return {**groups, **step, TERMINATED: ((), torch.bool), TRUNCATED: ((), torch.bool), **extras}
 
 
 def _check(variables: Mapping[str, Tensor], spec: EnvSpec, extras: Fields) -> None:
-    """Refuse variables `[N, *e]` that are not those of the contract, in its shapes and dtypes."""
+    """Refuse variables `[N, *e]` whose names, shapes or dtypes differ from those of `_contract`."""
     expected = _contract(spec, extras)
     difference = expected.keys() ^ variables.keys()
     if difference:

@@ -62,7 +62,7 @@ class ObservationGroup:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What `step` takes: continuous `[B, A]` floats, discrete `[B]` int64, or multi_discrete `[B, K]` int64."""
+    """The actions of `step`: continuous `[B, A]` floats, discrete `[B]` int64, or multi_discrete `[B, K]` int64."""
 
     kind: str
     """"continuous", "discrete" or "multi_discrete"."""
@@ -99,7 +99,7 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an environment promises: enough to build a policy for it and to check a policy against it."""
+    """The description of an environment from which policies are built and against which they are checked."""
 
     id: str
     groups: tuple[ObservationGroup, ...]
@@ -111,9 +111,9 @@ class EnvSpec:
     metrics: tuple[str, ...] = ()
     """Names in `Step.metrics`; those ending in `_episode` are totals, valid where the episode ended."""
     reset_rows: bool = False
-    """True if the environment resets in the step after an end; those rows come with `Step.valid` false."""
+    """True if the environment needs a step of its own to reset after an end; `Step.valid` is false in that step."""
     exact_state: bool = True
-    """True if `load_state_dict(state_dict())` continues bit for bit."""
+    """True if an environment restored by `load_state_dict` continues bit for bit."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of `make_env` that differ from the task's own defaults."""
 
@@ -152,11 +152,12 @@ class EnvSpec:
 
 @dataclass(slots=True)
 class Step:
-    """What came of one step; every tensor has `B` rows and stays unchanged until the call after the next one.
+    """The result of `VecEnv.step`. Every tensor has `B` rows and is reused after the next call; clone it to keep it.
 
-    `obs` is what the policy sees next: where an episode ended, the first observation of the new one. `final_obs` is the
-    state really reached, equal to `obs` where nothing ended. `terminated` and `truncated` are never both true.
-    `valid` is None or, for environments that reset in a step of their own, false where the action was ignored.
+    `obs` is the observation for the next action: where an episode ended, the first one of the new episode. `final_obs`
+    is the final observation of the episode where it ended, and equal to `obs` elsewhere. `terminated` and `truncated`
+    are never both true. `valid` is None or, for environments that reset in a step of their own, false where the action
+    was ignored.
     """
 
     obs: Observation
@@ -171,35 +172,36 @@ class Step:
 class VecEnv:
     """`num_envs` instances of one environment. Subclasses write the methods that raise here.
 
-    The constructor leaves the instances reset with the seed it was given. `step` takes the action as the policy made
-    it: limits clip inside, NaN or a wrong shape is a ValueError. Finished instances reset within the same call.
+    The constructor resets all instances with its seed. `step` takes the unclipped action of the policy: the environment
+    clips it to its limits; NaN or a wrong shape is a ValueError. Finished instances are reset within the same call
+    (auto-reset).
     """
 
     spec: EnvSpec
     num_envs: int
     device: torch.device
     recipe: Callable[[], VecEnv] | None = None
-    """Makes such an environment anew; set by `make_env`. Copies, also those sent to other processes, are made by it and
-    given the state of this one, because simulators cannot be cloned."""
+    """Makes another environment like this one; set by `make_env`. Copies, also those sent to other processes, are made
+    by calling it and loading this environment's state, because simulators cannot be cloned."""
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        """Start new episodes everywhere. An integer or a list of `num_envs` integers restarts the random streams;
-        None goes on with the next episode of the present ones."""
+        """Start a new episode in every instance. `seed`, an integer or a list of `num_envs` integers, restarts the
+        random streams; None continues them."""
         raise TypeError(f"{type(self).__name__} does not implement reset")
 
     def step(self, action: Tensor) -> Step:
         raise TypeError(f"{type(self).__name__} does not implement step")
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on bit for bit: nested dicts of tensors, numbers, strings and lists."""
+        """The state from which `step` continues bit for bit: nested dicts of tensors, numbers, strings and lists."""
         raise TypeError(f"{type(self).__name__} does not implement state_dict")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
-        """Restore `state_dict()`; returns the observation that the next action answers."""
+        """Restore `state_dict()`; returns the observation for the next action."""
         raise TypeError(f"{type(self).__name__} does not implement load_state_dict")
 
     def scenario(self) -> dict[str, Tensor]:
-        """The situation of every instance, enough to start the same episode elsewhere with `load_scenario`."""
+        """Physical state and layout of every instance, from which `load_scenario` starts the same episode elsewhere."""
         raise ValueError(f"{self.spec.id} has no scenarios; native MuJoCo tasks and the toys do")
 
     def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
@@ -212,7 +214,7 @@ class VecEnv:
         raise TypeError(f"{type(self).__name__} does not implement elapsed")
 
     def set_elapsed(self, steps: Tensor) -> None:
-        """Pretend that episodes are `steps` old, so that the first time-outs spread out. The robot does not move."""
+        """Set the ages of the present episodes, to spread their time-outs. The physical state does not change."""
         raise ValueError(f"{self.spec.id} cannot set episode ages; use stagger_timeouts=false")
 
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
@@ -227,7 +229,7 @@ class VecEnv:
         return method(*args, **kwargs)
 
     def close(self) -> None:
-        """Free threads, processes and windows; calling it twice is fine."""
+        """Free threads, processes and windows; may be called twice."""
 
     def __enter__(self) -> VecEnv:
         return self

@@ -1,4 +1,4 @@
-"""What the functions of this folder ask of their arguments, with the sentences that say what to change."""
+"""Checks of the arguments of the functions in this folder: shapes, dtypes, flags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def check_rows(**tensors: Tensor) -> None:
-    """All `[T, B]`, of one shape and one floating dtype."""
+    """Refuse tensors that are not all `[T, B]`, of one shape and one floating dtype."""
     name, first = next(iter(tensors.items()))
     if first.ndim != 2:
         raise ValueError(f"{name} is {list(first.shape)}; it must be [T, B]: time first, then environments")
@@ -15,7 +15,7 @@ def check_rows(**tensors: Tensor) -> None:
 
 
 def check_alike(**tensors: Tensor) -> None:
-    """All of one shape, whichever, and one floating dtype: broadcasting would mix samples in silence."""
+    """Refuse tensors of different shapes or floating dtypes: broadcasting would mix samples in silence."""
     (first_name, first), *others = tensors.items()
     if not first.is_floating_point():
         raise ValueError(f"{first_name} is {first.dtype}; it must be floating point, call .float() on it")
@@ -30,7 +30,7 @@ def check_alike(**tensors: Tensor) -> None:
 
 
 def as_flag(name: str, flag: Tensor, like: Tensor) -> Tensor:
-    """A boolean of the shape of `like`; numbers count as true where they are not zero."""
+    """`flag` as a boolean tensor of the shape of `like`; numbers other than zero are true."""
     if flag.shape != like.shape:
         raise ValueError(f"{name} is {list(flag.shape)} but reward is {list(like.shape)}; both must be alike")
     return flag if flag.dtype == torch.bool else flag != 0

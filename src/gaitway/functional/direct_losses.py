@@ -1,9 +1,9 @@
-"""PPO's losses with their derivatives written out, for NumPy.
+"""PPO's losses with hand-written gradients, for NumPy.
 
 On a few hundred samples an operation of PyTorch costs a hundred times its arithmetic, and autograd doubles the number
-of operations. These functions return the loss and its gradients together and do the same as `policy_losses` and
-`nn.continuous.Gaussian` do in PyTorch. Arrays are float32: N samples, A action dimensions. `share` `[N]` is the weight
-of each sample in the mean and adds up to 1; None means 1 / N.
+of operations. Each function returns a loss together with its gradients; the reference implementation is
+`policy_losses` with `nn.continuous.Gaussian` under autograd. Arrays are float32: N samples, A action dimensions.
+`share` `[N]` is the weight of each sample in the mean and adds up to 1; None means 1 / N.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class PolicyLoss(NamedTuple):
-    """The clipped surrogate, what it is made of and what it is worth."""
+    """The clipped surrogate, the share of clipped samples, and the gradients."""
 
     loss: float
     clip_fraction: float
     by_mean: np.ndarray
-    """Gradient by the mean `[N, A]`."""
+    """Gradient with respect to the mean `[N, A]`."""
     by_log_std: np.ndarray
-    """Gradient by the logarithm of the deviation `[A]`."""
+    """Gradient with respect to the logarithm of the standard deviation `[A]`."""
 
 
 def gaussian_surrogate(
@@ -39,7 +39,7 @@ def gaussian_surrogate(
     """-mean(min(ratio A, clip(ratio) A)) of actions `[N, A]` under N(mean, exp(log_std)), `log_std` `[A]`.
 
     With `z = (action - mean) / std` the log-probability is `-sum(z^2 / 2 + log_std + log(2 pi) / 2)`, its derivatives
-    by mean and log_std are `z / std` and `z^2 - 1`. Where the clipped ratio decides, the gradient is 0.
+    by mean and log_std are `z / std` and `z^2 - 1`. Where the minimum is the clipped term, the gradient is 0.
     """
     inverse_std = np.exp(-log_std)[:, None]
     z = np.ascontiguousarray((action - mean).T)  # [A, N]: long inner loops are much faster than short ones
@@ -67,7 +67,7 @@ def gaussian_surrogate(
 def value_loss(
     value: np.ndarray, old_value: np.ndarray, target: np.ndarray, clip: float | None, share: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Mean squared error of the critic and its gradient `[N]`; with `clip` as in `policy_losses.value_error`."""
+    """Mean squared error of the critic and its gradient `[N]`; `clip` is that of `policy_losses.value_error`."""
     slope = value - target
     error = slope * slope
     if clip is not None:
@@ -97,7 +97,7 @@ def gaussian_kl(old: np.ndarray, mean: np.ndarray, log_std: np.ndarray, share: n
 
 
 def average(x: np.ndarray, share: np.ndarray | None) -> float:
-    """Mean over the samples `[N]`."""
+    """Mean of `x` `[N]`, weighted by `share`."""
     if share is not None:
         return float(x @ share)
     return float(np.count_nonzero(x) if x.dtype == np.bool_ else np.add.reduce(x)) / len(x)

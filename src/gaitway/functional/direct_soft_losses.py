@@ -1,8 +1,8 @@
-"""Soft actor-critic's losses with their derivatives written out, for NumPy.
+"""Soft actor-critic's losses with hand-written gradients, for NumPy.
 
-They do what `soft_losses` does in PyTorch, for a few hundred samples on the CPU, where starting an operation costs more
-than its arithmetic. Arrays are float32: N critics, B samples, A action dimensions; those of actions are `[A, B]`,
-because long inner loops are much faster than short ones.
+For a few hundred samples on the CPU, where starting an operation costs more than its arithmetic; the reference
+implementation is `soft_losses` under autograd. Arrays are float32: N critics, B samples, A action dimensions. Arrays of
+actions are `[A, B]`, because long inner loops are much faster than short ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOG_NORMALISER = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
 
 
 class Squashed(NamedTuple):
-    """Actions drawn from a tanh-squashed Gaussian, and what their derivative needs."""
+    """Actions drawn from a tanh-squashed Gaussian, and the arrays that `squashed_gradient` needs."""
 
     action: np.ndarray
     """`tanh(u)` [A, B], with `u = mean + std * noise`."""
@@ -25,11 +25,11 @@ class Squashed(NamedTuple):
     spread: np.ndarray
     """`std * noise` [A, B]."""
     inside: np.ndarray
-    """Where the logarithm of the deviation was within its range, bool [A, B]."""
+    """Where the logarithm of the standard deviation was within its range, bool [A, B]."""
 
 
 def squashed_action(output: np.ndarray, noise: np.ndarray, log_std_range: tuple[float, float]) -> Squashed:
-    """From the actor's `output` [2A, B], mean | logarithm of the deviation, and standard normal `noise` [A, B].
+    """Actions from the actor's `output` [2A, B], mean | logarithm of the standard deviation, and normal `noise` [A, B].
 
     `log(1 - tanh(u)^2) = 2 log 2 - 2 |u| - 2 log(1 + exp(-2 |u|))`, which is exact however far the action saturates.
     """
@@ -56,7 +56,7 @@ def squashed_action(output: np.ndarray, noise: np.ndarray, log_std_range: tuple[
 
 
 def squashed_gradient(drawn: Squashed, by_action: np.ndarray, by_log_prob: float) -> np.ndarray:
-    """The gradient by the actor's output, [2A, B], from those by the action [A, B] and by every log-density.
+    """The gradient by the actor's output, [2A, B], given those by the action [A, B] and by each log-density.
 
     `d tanh(u) / du = 1 - tanh(u)^2`; the log-density has the derivatives `2 tanh(u)` by u and -1 by log_std.
     """
@@ -75,7 +75,7 @@ def squashed_gradient(drawn: Squashed, by_action: np.ndarray, by_log_prob: float
 def soft_target(
     reward: np.ndarray, discount: np.ndarray, next_values: np.ndarray, next_log_prob: np.ndarray, alpha: float
 ) -> np.ndarray:
-    """What critics should say, [B]; `next_values` are [N, B]."""
+    """The learning target of the critics, [B]; `next_values` [N, B] are those of the target network."""
     target = next_values.min(0)
     target -= alpha * next_log_prob
     target *= discount
@@ -84,7 +84,7 @@ def soft_target(
 
 
 def critic_loss(values: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
-    """Half the mean squared error, summed over the critics, and its gradient by the values [N, B]."""
+    """Half the mean squared error, summed over the critics, and its gradient with respect to the values [N, B]."""
     error = values - target
     loss = 0.5 * float(np.vdot(error, error)) / len(target)
     error /= len(target)
@@ -92,8 +92,8 @@ def critic_loss(values: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarr
 
 
 def actor_loss(values: np.ndarray, log_prob: np.ndarray, alpha: float) -> tuple[float, np.ndarray]:
-    """`mean(alpha * log_prob - min over critics)` and its gradient by the values [N, B]; that by every log-density is
-    `alpha / B`."""
+    """`mean(alpha * log_prob - min over critics)` and its gradient with respect to the values [N, B]; the gradient with
+    respect to each log-density is `alpha / B`."""
     samples = len(log_prob)
     chosen = values.argmin(0) == np.arange(len(values))[:, None]
     lowest = float(np.add.reduce(np.minimum.reduce(values)))

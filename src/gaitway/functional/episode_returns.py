@@ -1,7 +1,7 @@
-"""The first episode of every column: which rows belong to it, and what it earned.
+"""The undiscounted return of the first episode of every column, and the rows that belong to it.
 
-Whole episodes, one per column, are what REINFORCE learns from and what evaluations report. Rows behind the first end
-are another episode, or a finished environment that repeats itself; they do not count.
+REINFORCE learns from whole episodes, one per column, and evaluations report them. Rows after the first end belong to
+another episode, or repeat the final row; they are masked out.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ def cumulated_reward(reward: Tensor, done: Tensor, reduce: Literal[True] = True)
 @overload
 def cumulated_reward(reward: Tensor, done: Tensor, reduce: Literal[False]) -> Tensor: ...
 def cumulated_reward(reward: Tensor, done: Tensor, reduce: bool = True) -> float | Tensor:
-    """Undiscounted return of the first episode of every column of step rows `[T, B]`, the row that is done included.
+    """Undiscounted return of the first episode of every column of step rows `[T, B]`, its done row included.
 
-    The mean over columns, or with `reduce=False` one number per column, `[B]`. Every column must hold an end.
+    The mean over columns, or with `reduce=False` one return per column, `[B]`. Every column must hold a done row.
     """
     check_rows(reward=reward)
     return episode_sums(reward, until_first_end(as_flag("done", done, reward)), reduce)
 
 
 def until_first_end(done: Tensor) -> Tensor:
-    """Rows up to the first that is done, itself included, bool `[T, B]`; a column without an end is a ValueError."""
+    """Mask of the rows up to and including the first done row, bool `[T, B]`; a column without one is a ValueError."""
     never = (~done.any(0)).nonzero().flatten().tolist()
     if never:
         raise ValueError(
@@ -40,6 +40,6 @@ def until_first_end(done: Tensor) -> Tensor:
 
 
 def episode_sums(reward: Tensor, mask: Tensor, reduce: bool) -> float | Tensor:
-    """Sums of the rewards `[T, B]` under `mask`: their mean, or one per column `[B]`."""
+    """Sums of the rewards `[T, B]` where `mask` is true: their mean over columns, or one per column `[B]`."""
     sums = torch.where(mask, reward.detach(), 0).sum(0)
     return float(sums.mean()) if reduce else sums

@@ -1,11 +1,11 @@
 """Returns, temporal differences and advantages of frame streams.
 
-In a frame stream row t opens with the arrival of the environment, so a transition is a pair of rows, t and t+1: the
-flags of row t+1 tell how it was reached. `r(t)`, the reward for acting on row t, stands in row t+1 (`reward_at=
-"arrival"`) or in row t (`"departure"`). A row that is done is final: nothing is done there, and the row after it opens
-another episode or repeats it. Results are those of the step-row functions on the same steps.
+In a frame stream row t begins with an observation, so a transition is a pair of rows, t and t+1, and its flags stand in
+row t+1. `r(t)`, the reward for the action of row t, stands in row t+1 (`reward_at="arrival"`) or in row t
+(`"departure"`). A done row holds the final observation: its action is not used, and the row after it begins another
+episode or repeats it. Results equal those of the reference implementation, the step-row functions on the same steps.
 
-All tensors are `[T, B]` and passed by keyword: too many of them look alike.
+All tensors are `[T, B]` and passed by keyword, because they are easily mistaken for each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RewardAt = Literal["arrival", "departure"]
 
 
 def frame_rewards(reward: Tensor, reward_at: RewardAt = "arrival") -> Tensor:
-    """`r(t)`, the reward for acting on row t, for all rows but the last: `[T, B]` -> `[T-1, B]`."""
+    """`r(t)`, the reward for the action of row t, for all rows but the last: `[T, B]` -> `[T-1, B]`."""
     if reward_at not in ("arrival", "departure"):
         raise ValueError(
             f'reward_at is {reward_at!r}; use "arrival" (in the row that is reached) or "departure" (in the row before)'
@@ -43,8 +43,8 @@ def frame_discounted_returns(
 ) -> Tensor:
     """`G[t] = 0` if `done[t]`, else `r(t) + gamma G[t+1]`, `[T, B]`, without gradient.
 
-    The last row is 0, or `bootstrap` `[B]`, its value, where it is not done. With `terminated` a last row that a time
-    limit reached is worth `bootstrap` too.
+    The last row is `bootstrap` `[B]`, the value of its observation, where it is not done, and 0 elsewhere or without
+    `bootstrap`. With `terminated`, a last row that was truncated takes `bootstrap` too.
     """
     check_rows(reward=reward)
     done = as_flag("done", done, reward)
@@ -72,7 +72,7 @@ def frame_cumulated_reward(
 ) -> float | Tensor:
     """Undiscounted return of the first episode of every column: the mean, or with `reduce=False` `[B]`.
 
-    Rows 0..d of arrival rewards, rows 0..d-1 of departure rewards, where d is the first row that is done.
+    Sums rows 0..d of arrival rewards, or rows 0..d-1 of departure rewards, where d is the first done row.
     """
     check_rows(reward=reward)
     frame_rewards(reward, reward_at)  # refuses another word
@@ -92,8 +92,8 @@ def frame_td(
 ) -> Tensor:
     """`r(t) + gamma (1 - terminated[t+1]) value[t+1] - value[t]`, `[T, B]` with a last row of zeros.
 
-    `terminated` is given per row, `[T, B]`, or per transition, `[T-1, B]`. With `done` rows that are final are 0: what
-    follows them is another episode. Gradient flows to `value[t]` alone.
+    `terminated` is given per row, `[T, B]`, or per transition, `[T-1, B]`. With `done`, the result of done rows is 0,
+    because another episode follows them. Gradient flows to `value[t]` alone.
     """
     check_rows(value=value, reward=reward)
     delta = td(frame_rewards(reward, reward_at), value[:-1], value[1:], _of_transitions(terminated, reward), gamma)
@@ -111,7 +111,8 @@ def frame_double_q_td(
     done: Tensor | None = None,
     reward_at: RewardAt = "arrival",
 ) -> Tensor:
-    """`frame_td` for action values `[T, B, A]`: the next action is best by `q` and judged by `q_target`."""
+    """`frame_td` of double Q-learning, for action values `[T, B, A]`: `q` chooses the next action, the target network's
+    `q_target` evaluates it."""
     check_rows(reward=reward)
     if q.shape[:-1] != reward.shape:
         raise ValueError(f"q is {list(q.shape)} but reward is {list(reward.shape)}; q must be [T, B, A]")
@@ -131,7 +132,7 @@ def frame_gae(
     lam: float,
     reward_at: RewardAt = "arrival",
 ) -> tuple[Tensor, Tensor]:
-    """Generalised advantages `[T-1, B]`, and which of them are `valid`: all but those of final rows, which are 0.
+    """Generalised advantages `[T-1, B]` and the mask `valid` `[T-1, B]`: false in done rows, whose advantage is 0.
 
     `advantage[valid]` is in the order of `transitions(pairs=True)`. Gradients are those of `gae`.
     """
@@ -150,7 +151,7 @@ def _of_transitions(terminated: Tensor, reward: Tensor) -> Tensor:
 
 
 def _with_last_row(delta: Tensor, done: Tensor | None, reward: Tensor) -> Tensor:
-    """`[T-1, B]` -> `[T, B]`: nothing follows the last row, nor, with `done`, a final one."""
+    """`[T-1, B]` -> `[T, B]`: zeros in the last row and, with `done`, in done rows."""
     if done is not None:
         delta = torch.where(as_flag("done", done, reward)[:-1], 0, delta)
     return torch.cat((delta, torch.zeros_like(reward[:1])))

@@ -1,13 +1,13 @@
 """REINFORCE: the gradient of the return, from whole episodes (Williams 1992), with a baseline.
 
-One episode per column; rows behind its end are masked out of every sum and every count. With G_t the discounted sum of
-rewards from step t on, b the baseline and n the steps that count:
+Every column holds one episode; rows after its end are masked out of every sum and count. With G_t the discounted return
+from step t on, b the baseline and n the number of steps that are not masked:
 
     policy      - sum log pi(action) (G - b) / n          b and G are constants here
     baseline    sum (G - b)^2 / n                          G is a constant
     entropy     - sum H(pi) / n
 
-All three are to be minimised; add them with coefficients of your own.
+All three are minimised; the caller adds them with its coefficients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gaitway.functional.returns import discounted_returns
 
 
 class ReinforceLosses(NamedTuple):
-    """Three scalars to be minimised; without a baseline or an entropy that one is 0."""
+    """Three scalars to minimise; `baseline` and `entropy` are 0 where these were not given."""
 
     policy: Tensor
     baseline: Tensor
@@ -40,9 +40,9 @@ def reinforce_losses(
     baseline: Tensor | None = None,
     entropy: Tensor | None = None,
 ) -> ReinforceLosses:
-    """Losses of step rows `[T, B]`: the row that is done is the last that counts.
+    """Losses of step rows `[T, B]`: rows up to and including the first done row count.
 
-    `log_prob` is that of the actions that were taken. Every column must hold an end.
+    `log_prob` belongs to the actions that were taken. Every column must hold a done row.
     """
     given = {"log_prob": log_prob, "baseline": baseline, "entropy": entropy}
     check_rows(reward=reward, **{name: tensor for name, tensor in given.items() if tensor is not None})
@@ -50,7 +50,7 @@ def reinforce_losses(
     mask = until_first_end(done)
     count = mask.sum()
 
-    def kept(x: Tensor) -> Tensor:  # before anything is multiplied: what lies behind the end may be NaN
+    def kept(x: Tensor) -> Tensor:  # before any product: rows after the end may be NaN
         return torch.where(mask, x, 0)
 
     returns = kept(discounted_returns(kept(reward.detach()), done, gamma))
@@ -73,7 +73,7 @@ def frame_reinforce_losses(
     entropy: Tensor | None = None,
     reward_at: RewardAt = "arrival",
 ) -> ReinforceLosses:
-    """The same of a frame stream `[T, B]`: rows before the first that is done count; on that one nothing is done."""
+    """Losses of a frame stream `[T, B]`: rows before the first done row count; the action of a done row is not used."""
     check_rows(reward=reward)
     rows = slice(None, -1)
     return reinforce_losses(
@@ -87,12 +87,12 @@ def frame_reinforce_losses(
 
 
 def probability_terms(probabilities: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability of the actions `[...]`, int64, and entropy `[...]`, of `probabilities` `[..., A]`."""
+    """Log-probability `[...]` of the actions `[...]`, int64, and entropy `[...]`, given `probabilities` `[..., A]`."""
     if probabilities.shape[:-1] != action.shape or action.dtype != torch.int64:
         raise ValueError(
             f"probabilities are {list(probabilities.shape)} and action {list(action.shape)} {action.dtype}; "
             "use [..., A] and int64 [...]"
         )
-    # a softmax may round to 0, whose logarithm has no gradient that could be multiplied by 0
+    # a softmax may round to 0, where the logarithm and its gradient are infinite
     logarithms = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
     return logarithms.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(probabilities * logarithms).sum(-1)

@@ -1,8 +1,9 @@
 """Returns and advantages over step rows: pure functions of time-major tensors `[T, B]`.
 
-Row t is one step: what was seen, done and received stand in the same row. `terminated` stops the bootstrap, `done`
-(terminated or truncated) stops the trace. Both are one recurrence, `accumulate`, which walks over the rows or doubles
-the span it has summed, whichever the shape makes cheaper; no value is looked at, so a CUDA graph can record either.
+Row t is one step: observation, action and reward stand in the same row. `terminated` stops the bootstrap, `done`
+(terminated or truncated) stops the trace. Returns and advantages are one recurrence, `accumulate`, which walks over the
+rows or doubles the span it has summed, whichever is cheaper for the shape. Control flow does not depend on values, so a
+CUDA graph can record either.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def gae(
         delta_t = reward_t + gamma (1 - terminated_t) next_value_t - value_t
         A_t     = delta_t + gamma lam (1 - done_t) A_{t+1},   A_T = 0
 
-    `next_value` is the value of the state really reached (the final observation where an episode ended): a time limit
-    bootstraps from it, and nothing leaks across a reset. What stands in `next_value` where terminated is never used,
-    not even a NaN. The return is `A + value`.
+    `next_value` is the value of the next observation; where an episode ended, of its final observation: a time limit
+    bootstraps from it, and nothing leaks across a reset. Where terminated, `next_value` is never used, not even a NaN.
+    The learning target of the critic is `A + value`.
 
     Gradient flows to `value` only, and only within its own row (`dA_t/dvalue_t = -1`), so `A.square().mean()` is the
     semi-gradient critic loss.
@@ -50,9 +51,9 @@ def gae(
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float, bootstrap: Tensor | None = None) -> Tensor:
     """Sum of discounted rewards to the end of the episode: `G_t = reward_t + gamma (1 - done_t) G_{t+1}`, `[T, B]`.
 
-    `bootstrap` `[B]` is the value after the last row, used where that row did not end an episode; without it the sum
-    stops there. Episodes that a time limit cut inside the rollout end with their last reward; where they should
-    bootstrap, use `gae(..., lam=1.0) + value`. The result carries no gradient.
+    `bootstrap` `[B]` is the value of the observation after the last row, used where that row is not done; without it
+    the sum stops there. Truncated episodes inside the rollout do not bootstrap; if they should, use
+    `gae(..., lam=1.0) + value`. The result carries no gradient.
     """
     check_rows(reward=reward)
     done = as_flag("done", done, reward)
@@ -79,7 +80,7 @@ def accumulate(rows: Tensor, weight: Tensor) -> Tensor:
         span = 1
         while span < steps:
             rows = torch.cat((torch.addcmul(rows[:-span], weight[: steps - span], rows[span:]), rows[-span:]))
-            weight = weight[:-span] * weight[span:]  # of rows that are complete the weight is no longer asked for
+            weight = weight[:-span] * weight[span:]  # complete rows need no weight any more
             span *= 2
         return rows
     views, weights = rows.unbind(0), weight.unbind(0)
@@ -94,7 +95,7 @@ def _going_on(done: Tensor, weight: float, dtype: torch.dtype) -> Tensor:
 
 
 def _zero_where(flag: Tensor, x: Tensor) -> Tensor:
-    """`x`, or 0 where `flag`: by the bits, because 0 * NaN is NaN, and torch.where takes three times as long."""
+    """`x`, or 0 where `flag`: a bitwise and, because 0 * NaN is NaN and torch.where takes three times as long."""
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     all_or_none = flag.view(torch.uint8).to(integer).sub_(1)  # -1 has all bits set
     return all_or_none.bitwise_and_(x.detach().contiguous().view(integer)).view(x.dtype)

@@ -16,8 +16,8 @@ from torch import Tensor
 def episode_starts(done: Tensor, first: Tensor | None = None) -> Tensor:
     """Which rows open an episode, bool `[T, B]`: the row after a `done` one.
 
-    Row 0 is true only where `first` `[B]` says so: by default it continues whatever was going on before the rollout,
-    from the recurrent state that was stored with it.
+    Row 0 is true only where `first` `[B]` is: by default it continues the episode of the rollout before, from the
+    recurrent state stored in row 0.
     """
     done = _flags(done)
     starts = torch.zeros_like(done)
@@ -31,7 +31,7 @@ def episode_starts(done: Tensor, first: Tensor | None = None) -> Tensor:
 
 @dataclass(frozen=True)
 class EpisodeLayout:
-    """Where row t of column b goes when every piece of an episode gets a column of its own."""
+    """The place of row t of column b when every piece of an episode gets a column of its own."""
 
     column: Tensor
     """int64 `[T, B]`, in 0..N-1: by environment, then by time."""

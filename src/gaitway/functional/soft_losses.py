@@ -28,17 +28,17 @@ def squashed_action(output: Tensor, noise: Tensor, log_std_range: tuple[float, f
     mean, log_std = output.chunk(2, -1)
     log_std = log_std.clamp(*log_std_range)
     u = torch.addcmul(mean, log_std.exp(), noise)
-    # minus the density; softplus with beta 2 is log(1 + exp(2 u)) / 2
+    # softplus with beta 2 is log(1 + exp(2 u)) / 2
     negative_log_prob = torch.add(torch.sub(log_std, F.softplus(u, 2.0), alpha=4.0), u, alpha=2.0)
     negative_log_prob = torch.addcmul(negative_log_prob, noise, noise, value=0.5).sum(-1)
     return u.tanh(), -negative_log_prob - noise.shape[-1] * LOG_NORMALISER
 
 
 def soft_target(reward: Tensor, discount: Tensor, next_values: Tensor, next_log_prob: Tensor, alpha: Tensor) -> Tensor:
-    """What critics should say, `[B]`: `reward + discount * (min over critics - alpha * log_prob)`.
+    """The learning target of the critics, `[B]`: `reward + discount * (min over critics - alpha * log_prob)`.
 
-    `next_values` [N, B] are the target critics' on the next observation and an action drawn there from the policy,
-    `next_log_prob` [B] that action's log-probability, `alpha` the temperature.
+    `next_values` [N, B] are the target network's values of the next observation and an action that the policy draws for
+    it, `next_log_prob` [B] is the log-probability of that action, `alpha` the temperature.
     """
     return torch.addcmul(reward, discount, next_values.amin(0) - alpha * next_log_prob)
 
@@ -46,7 +46,8 @@ def soft_target(reward: Tensor, discount: Tensor, next_values: Tensor, next_log_
 def soft_target_discrete(
     reward: Tensor, discount: Tensor, next_values: Tensor, next_log_probs: Tensor, alpha: Tensor
 ) -> Tensor:
-    """The same in expectation over the policy's log-probabilities `next_log_probs` [B, A]; `next_values` [N, B, A]."""
+    """`soft_target` for discrete actions: the expectation over the policy, given by its log-probabilities
+    `next_log_probs` [B, A]; `next_values` are [N, B, A]."""
     soft = next_values.amin(0) - alpha * next_log_probs
     return torch.addcmul(reward, discount, (next_log_probs.exp() * soft).sum(-1))
 
@@ -59,12 +60,12 @@ def critic_loss(values: Tensor, target: Tensor) -> Tensor:
 
 
 def actor_loss(values: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
-    """`mean(alpha * log_prob - min over critics)`: `values` [N, B] and `log_prob` [B] of actions drawn anew."""
+    """`mean(alpha * log_prob - min over critics)`: `values` [N, B] and `log_prob` [B] of newly drawn actions."""
     return (alpha * log_prob - values.min(0).values).mean()
 
 
 def actor_loss_discrete(values: Tensor, log_probs: Tensor, alpha: Tensor) -> Tensor:
-    """The same in expectation: `values` [N, B, A], which get no gradient here, and `log_probs` [B, A]."""
+    """`actor_loss` in expectation over discrete actions: `values` [N, B, A] get no gradient; `log_probs` are [B, A]."""
     return (log_probs.exp() * (alpha * log_probs - values.detach().amin(0))).sum(-1).mean()
 
 
@@ -72,6 +73,6 @@ def temperature_gradient(entropy: Tensor, target_entropy: float) -> Tensor:
     """The gradient of the temperature's loss `-mean(log_alpha * (log_prob + target_entropy))` with respect to
     `log_alpha`, where `entropy` is `-mean(log_prob)`: it raises the temperature while the entropy is below the target.
 
-    The loss is linear in the logarithm of the temperature, so a step does not depend on its present size.
+    The loss is linear in `log_alpha`, so the gradient does not depend on the present temperature.
     """
     return entropy - target_entropy

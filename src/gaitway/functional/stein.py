@@ -22,19 +22,19 @@ import torch
 from torch import Tensor
 
 LEAST_OF_MEAN = 1e-3
-"""A median of squared distances below this share of their mean is no measure: rounding would repel."""
+"""Lower bound of the median of squared distances, as a share of their mean: below it rounding errors would repel."""
 
 
 def squared_distances(particles: Tensor) -> Tensor:
     """`|x_j - x_i|^2` of all pairs of the rows of `particles` [n, P]: [n, n], the diagonal exactly 0."""
     if particles.ndim != 2 or not particles.is_floating_point():
         raise ValueError(f"particles are {list(particles.shape)} {particles.dtype}; they must be floats, [n, P]")
-    # by differences, not by products: near particles of large parameters would drown in rounding
+    # from differences, not from products: rounding of large parameters would hide small distances
     return torch.cdist(particles, particles, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def median_of_pairs(squared: Tensor) -> Tensor:
-    """The median of [n, n] over pairs of different particles, a scalar: of an even number the mean of the middle two.
+    """The median of `squared` [n, n] over pairs of different particles, a scalar; the mean of the middle two if even.
 
     0 for a single particle.
     """
@@ -49,7 +49,7 @@ def median_of_pairs(squared: Tensor) -> Tensor:
 def rbf_kernel(squared: Tensor) -> tuple[Tensor, Tensor]:
     """The kernel [n, n] of squared distances [n, n], and its bandwidth h, a scalar.
 
-    Where most particles coincide, h stays at a thousandth of what the mean would give; where all do, it is 1.
+    If most particles coincide, h is a thousandth of the bandwidth that the mean would give; if all do, h is 1.
     """
     typical = torch.maximum(median_of_pairs(squared), LEAST_OF_MEAN * squared.mean())
     bandwidth = typical / math.log(len(squared) + 1)
@@ -58,8 +58,8 @@ def rbf_kernel(squared: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rbf_gradient(particles: Tensor, kernel: Tensor, bandwidth: Tensor) -> Tensor:
-    """`sum_j grad_{x_j} k(x_j, x_i)` for every i: [n, P], what pushes particle i away from the others."""
-    centred = particles - particles.mean(0)  # the differences are the same, and exact where all lie close together
+    """`sum_j grad_{x_j} k(x_j, x_i)` for every i: [n, P], the direction that pushes particle i away from the others."""
+    centred = particles - particles.mean(0)  # keeps the differences, and their digits where all lie close together
     slope = kernel * (2.0 / bandwidth)
     return slope.sum(1, keepdim=True) * centred - slope @ centred
 

@@ -1,8 +1,8 @@
 """Temporal differences over step rows: one step, double Q, n steps, all steps weighted by lambda.
 
-Row t is one step: `reward[t]` came of what was done in it, `next_value[t]` is the value of the state it really reached
-(the final observation where an episode ended). `terminated` stops the bootstrap; `done`, terminated or truncated, stops
-sums and traces. Targets carry no gradient. What stands behind a termination is never used, not even a NaN.
+Row t is one step: `reward[t]` is the reward for its action, `next_value[t]` the value of the next observation, which is
+the final observation where an episode ended. `terminated` stops the bootstrap; `done`, terminated or truncated, stops
+sums and traces. Learning targets carry no gradient. Values after a termination are never used, not even a NaN.
 
 Functions of one step take tensors of any shape `[...]`: rows `[T, B]`, or transitions `[N]` drawn from a replay, which
 brings `discount` (gamma^k after k steps, 0 where the episode terminated) in place of the flag.
@@ -34,8 +34,9 @@ def double_q_td(
     terminated: Tensor,
     gamma: float,
 ) -> Tensor:
-    """The same for action values `[..., A]`, with the next action chosen by `next_q` and judged by `next_q_target`
-    (van Hasselt et al. 2016, arXiv 1509.06461); gradient flows to `q` alone."""
+    """`td` of double Q-learning (van Hasselt et al. 2016, arXiv 1509.06461), action values `[..., A]`: the online
+    network's `next_q` chooses the next action, the target network's `next_q_target` evaluates it; gradient flows to `q`
+    alone."""
     next_value = double_q_value(next_q, next_q_target)
     return td(reward, action_value(q, action), next_value, terminated, gamma)
 
@@ -53,7 +54,7 @@ def discounts(terminated: Tensor, gamma: float, like: Tensor) -> Tensor:
 
 
 def action_value(q: Tensor, action: Tensor) -> Tensor:
-    """The values `[...]` of the actions `[...]`, int64, among those of all actions `[..., A]`."""
+    """The values `[...]` of the actions `[...]`, int64, selected from `q` `[..., A]`."""
     if q.shape[:-1] != action.shape or action.dtype != torch.int64:
         raise ValueError(
             f"q is {list(q.shape)} and action {list(action.shape)} {action.dtype}; use [..., A] and int64 [...]"
@@ -62,29 +63,29 @@ def action_value(q: Tensor, action: Tensor) -> Tensor:
 
 
 def double_q_value(next_q: Tensor, next_q_target: Tensor) -> Tensor:
-    """The value `[...]` by `next_q_target` of the action that is best by `next_q`; both `[..., A]`, no gradient."""
+    """The target network's value `[...]` of the action that is best by `next_q`; both `[..., A]`, no gradient."""
     check_alike(next_q=next_q, next_q_target=next_q_target)
     with torch.no_grad():
         return action_value(next_q_target, next_q.argmax(-1))
 
 
 class NStepReturns(NamedTuple):
-    """What `n_step_returns` finds for every row t, all `[T, B]`: a window of k steps, from t on."""
+    """The result of `n_step_returns`, all `[T, B]`: for every row t a window of k steps that begins there."""
 
     total: Tensor
-    """Discounted sum of its k rewards."""
+    """Discounted sum of the k rewards of the window."""
     steps: Tensor
     """k, int64: n, or fewer where an episode or the rows end first."""
     discount: Tensor
-    """`gamma^k`, 0 where the episode terminated: the weight of the value of the state reached."""
+    """`gamma^k`, 0 where the episode terminated: the weight of the bootstrap value."""
     last: Tensor
-    """Its last row, `t + k - 1`, int64; `next_value.gather(0, last)` is the value of the state reached."""
+    """The last row of the window, `t + k - 1`, int64; `next_value.gather(0, last)` is the bootstrap value."""
     whole: Tensor
-    """False where the rows ended before n steps or the episode did."""
+    """False where the rows end before the window has n steps and before its episode ends."""
 
 
 def n_step_returns(reward: Tensor, terminated: Tensor, done: Tensor, gamma: float, n: int) -> NStepReturns:
-    """Sums of up to n rewards, `[T, B]` each; a window stops with the row that is done. Carries no gradient."""
+    """Discounted sums of up to n rewards, `[T, B]`; a window ends at a done row. Carries no gradient."""
     check_rows(reward=reward)
     terminated = as_flag("terminated", terminated, reward)
     done = as_flag("done", done, reward) | terminated
@@ -96,7 +97,7 @@ def n_step_returns(reward: Tensor, terminated: Tensor, done: Tensor, gamma: floa
     going, ended = torch.ones_like(done), torch.zeros_like(done)
     with torch.no_grad():
         for ahead in range(min(n, rows)):
-            count = rows - ahead  # rows 0..count-1 have a row so far ahead
+            count = rows - ahead  # rows 0..count-1 have a row that is `ahead` rows later
             here = going[:count].clone()
             total[:count] += torch.where(here, reward[ahead:], 0) * gamma**ahead
             steps[:count] += here
@@ -113,8 +114,8 @@ def n_step_targets(
 ) -> Tensor:
     """`sum_{i<k} gamma^i reward_{t+i} + gamma^k next_value_{t+k-1}`, `[T, B]`, without gradient.
 
-    k is n, or fewer where an episode ends first (a time limit bootstraps from the state it reached, a termination does
-    not) or the rows do.
+    k is n, or fewer where the episode ends first (a time limit bootstraps from the final observation, a termination
+    does not) or the rows do.
     """
     check_rows(reward=reward, next_value=next_value)
     found = n_step_returns(reward, terminated, done, gamma, n)
@@ -128,8 +129,8 @@ def lambda_returns(
 
         G_t = reward_t + gamma (1 - terminated_t) ((1 - lam) next_value_t + lam G_{t+1})
 
-    The longest target takes the weight that is left: behind a `done` row, and behind the last one, G is `next_value`.
-    Equal to `gae(...) + value` where `value` of the next row is `next_value` of this one.
+    The longest target takes the remaining weight: after a `done` row, and after the last row, G is `next_value`. The
+    result equals `gae(...) + value` where `value` of the next row is `next_value` of this one.
     """
     check_rows(reward=reward, next_value=next_value)
     discount = discounts(terminated, gamma, reward)

@@ -27,10 +27,10 @@ class Gaussian(Head):
     clipped: environments do that, and the density stays exact.
 
     `init_std` and `std_range` are in linear units, before rescaling. `std_type` "log" keeps the logarithm of the
-    deviation as the parameter, "scalar" the deviation itself; both are clamped to `std_range` whenever params are
-    built, so a deviation is positive by construction. Outside the range the gradient is 0: watch `at_bound`.
-    `state_dependent` lets the network emit mean | std (in logarithms for "log"); call `init_last_layer` so that the
-    deviations start at `init_std`.
+    standard deviation as the parameter, "scalar" the standard deviation itself; both are clamped to `std_range`
+    whenever params are built, so a standard deviation is positive by construction. Outside the range the gradient is 0:
+    watch `at_bound`. `state_dependent` lets the network emit mean | std (in logarithms for "log"); call
+    `init_last_layer` so that they start at `init_std`.
     """
 
     centre: Tensor

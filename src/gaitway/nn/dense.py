@@ -1,8 +1,9 @@
-"""Small fully connected networks on the CPU, where the calls cost more than the arithmetic.
+"""Small fully connected networks on the CPU, where starting an operation costs more than its arithmetic.
 
 `Tanh` is the activation with NumPy's hyperbolic tangent, which uses the processor's wide vector units: six times as
-fast as PyTorch's and as exact (an error below 1e-7). `DenseStack` runs a whole stack of layers forward and backward
-without autograd and in memory that is used again: for rollouts, and for losses whose derivative is written out.
+fast as PyTorch's and as exact (an error below 1e-7). `DenseStack` computes the forward and the backward pass of a
+multilayer perceptron without autograd, in preallocated memory: for rollouts, and for losses with hand-written
+gradients. The reference implementation is the `nn.Sequential` itself under autograd.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class _FastTanh(torch.autograd.Function):
 
 
 def _is_transformed() -> bool:
-    """Whether calls are being recorded or batched, so that only PyTorch's own operations will do."""
+    """Whether torch.compile, torch.jit or torch.func traces this call: NumPy is invisible to them."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
 
 
 class Activation(NamedTuple):
-    """A function of single numbers whose derivative follows from its result; both work in place."""
+    """An elementwise function whose derivative can be computed from its output; both directions work in place."""
 
     forward: Callable[[Tensor], object]
     backward: Callable[[Tensor, Tensor], object]
-    """Takes the gradient by the result, which becomes that by the argument, and the result."""
+    """(gradient, output): turns the gradient with respect to the output into that with respect to the input."""
 
 
 def _tanh(x: Tensor) -> None:
@@ -73,10 +74,11 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 
 
 class DenseStack:
-    """Linear layers with activations between them, by hand: `forward` [N, inputs] -> [N, outputs], then `backward`.
+    """Linear layers with activations between them: `forward` [N, inputs] -> [N, outputs], then `backward`.
 
-    Holds views of the layers' parameters and gradients; make a new one when they have moved. The result of `forward`
-    is overwritten by the next call. Float32 on the CPU only; use `DenseStack.of`, which checks.
+    The stack holds views of the layers' parameters and of their `.grad`; make a new stack when these tensors were
+    replaced. The output of `forward` is reused by the next call; clone it to keep it. Float32 on the CPU only; use
+    `DenseStack.of`, which checks.
     """
 
     def __init__(self, linears: list[nn.Linear], activations: list[Activation | None]) -> None:
@@ -91,12 +93,12 @@ class DenseStack:
 
     @classmethod
     def of(cls, layers: nn.Sequential) -> DenseStack | None:
-        """The stack that stands in for `layers`, or None if they are something else."""
+        """The stack that computes what `layers` do, or None if a layer, its device or its dtype is not supported."""
         linears: list[nn.Linear] = []
         activations: list[Activation | None] = []
         for layer in layers:
             if layer._forward_hooks or layer._forward_pre_hooks:
-                return None  # somebody wants to see this layer run
+                return None  # a hook must see this layer run
             if type(layer) is nn.Linear and layer.bias is not None:
                 if not layer.weight.is_cpu or layer.weight.dtype is not torch.float32:
                     return None
@@ -104,7 +106,7 @@ class DenseStack:
                 activations.append(None)
             elif type(layer) in ACTIVATIONS and activations and activations[-1] is None:
                 if getattr(layer, "alpha", 1.0) != 1.0:
-                    return None  # ELU as usual only
+                    return None  # ACTIVATIONS has the derivative for alpha 1
                 activations[-1] = ACTIVATIONS[type(layer)]
             else:
                 return None
@@ -124,7 +126,7 @@ class DenseStack:
         return x
 
     def backward(self, gradient: Tensor) -> None:
-        """From the gradient by the last result `[N, outputs]`, which may be changed: overwrite the layers' `.grad`."""
+        """Overwrite the layers' `.grad`, given the gradient by the output `[N, outputs]`, which is overwritten too."""
         for layer in range(len(self.weights) - 1, -1, -1):
             activation, (by_weight, by_bias) = self.activations[layer], self.gradients[layer]
             if activation is not None:
@@ -135,6 +137,6 @@ class DenseStack:
                 gradient = torch.mm(gradient, self.weights[layer], out=self._slopes[layer - 1])
 
     def _allocate(self, rows: int) -> None:
-        with torch.inference_mode(False):  # a tensor made in that mode could not be written outside it
+        with torch.inference_mode(False):  # tensors made in inference mode cannot be written outside it
             self._values = [torch.empty(rows, len(bias)) for bias in self.biases]
             self._slopes = [torch.empty(rows, len(bias)) for bias in self.biases[:-1]]

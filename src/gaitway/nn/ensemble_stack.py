@@ -1,8 +1,8 @@
-"""Ensembles of small networks on the CPU without autograd, in memory that is used again.
+"""Ensembles of critics on the CPU: forward and backward pass without autograd, in preallocated memory.
 
-What `DenseStack` is to a network, `EnsembleStack` is to an ensemble of critics: one value per member, forward and
-backward written out. The derivative leaves out what nobody asks for, and each product is taken in the form that is fast
-for its shape.
+`EnsembleStack` does for an `Ensemble` what `DenseStack` does for one network: N critics, one value each. The backward
+pass computes either the gradients of the parameters or those of the actions, never both, and every matrix product has
+the layout that is fastest for its shape. The reference implementation is `Ensemble` under autograd.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from gaitway.nn.ensemble import Ensemble, EnsembleLinear
 
 
 class EnsembleStack:
-    """N networks with one output: `forward` [B, D] and [B, E] -> [N, B], then one of the `backward`s.
+    """N networks with one output: `forward` [B, D] and [B, E] -> [N, B], then `backward` or `backward_actions`.
 
-    Holds views of parameters and gradients; make a new one when they have moved. `like` is another stack of the same
-    shape whose memory this one shares: what either has computed is overwritten by the next `forward` of any of them.
-    Float32 on the CPU only; use `EnsembleStack.of`, which checks.
+    The stack holds views of the parameters and of their `.grad`; make a new stack when these tensors were replaced.
+    `like` is a stack of the same shape, for example that of the target network, whose memory this one shares: a
+    `forward` of either overwrites the hidden layers of both. Float32 on the CPU only; use `EnsembleStack.of`, which
+    checks.
     """
 
     def __init__(self, linears: list[EnsembleLinear], activation: Activation, like: EnsembleStack | None) -> None:
@@ -32,7 +33,7 @@ class EnsembleStack:
 
     @classmethod
     def of(cls, ensemble: Ensemble, like: EnsembleStack | None = None) -> EnsembleStack | None:
-        """The stack that stands in for `ensemble`, or None if it is something else."""
+        """The stack that computes what `ensemble` does, or None if its layers, device or dtype are not supported."""
         layers = ensemble.network.sequence()
         if layers is None or len(layers) < 3:
             return None
@@ -44,7 +45,7 @@ class EnsembleStack:
         return cls(linears, activation, like) if linears[-1].weight.shape[-1] == 1 else None
 
     def forward(self, x: Tensor, more: Tensor) -> Tensor:
-        """`x` [B, D] and `more` [B, E] are the columns of the input, in this order."""
+        """Values [N, B] of the input `x` | `more`, observations [B, D] and actions [B, E] concatenated."""
         memory = self._memory
         memory.fit(len(x))
         torch.cat((x, more), -1, out=memory.inputs)
@@ -53,11 +54,11 @@ class EnsembleStack:
             torch.baddbmm(bias, h, weight, out=y)
             self.activation.forward(y)
             h = y
-        # few outputs: many times faster as a row than as a column
+        # the output layer has one unit: a product with a row is many times faster than one with a column
         return torch.baddbmm(self._last_bias, self._last_row, h.mT).squeeze(1)
 
     def backward(self, gradient: Tensor) -> None:
-        """From the gradient by the result [N, B]: overwrite `.grad` of weights and biases."""
+        """Overwrite `.grad` of weights and biases, given the gradient with respect to the values [N, B]."""
         memory, values = self._memory, self._memory.values
         by_weight, by_bias = self.gradients[-1]
         torch.bmm(gradient.unsqueeze(1), values[-1], out=by_weight.mT)
@@ -72,10 +73,11 @@ class EnsembleStack:
                 slope = torch.bmm(slope, self.weights[layer].mT, out=memory.slopes[layer - 1])
 
     def backward_actions(self, gradient: Tensor, columns: int) -> Tensor:
-        """From the gradient by the result [N, B] to that by the last `columns` of the input, [columns, B].
+        """The gradient with respect to the last `columns` of the input (the actions), [columns, B], given that with
+        respect to the values [N, B]. Gradients of the parameters are not computed.
 
-        With more than two members each goes only through the rows where its gradient is not zero: if the smallest of N
-        values counts, that is one of N on average.
+        With more than two members each member is differentiated only in the rows where its gradient is not zero: if
+        the loss takes the minimum over the critics, that is one row in N.
         """
         memory = self._memory
         if len(gradient) <= 2:
@@ -105,7 +107,7 @@ class EnsembleStack:
 
 
 class _Memory:
-    """Inputs, hidden values and their gradients of one batch, and room for some rows of one member's values."""
+    """Inputs, hidden activations and their gradients for one batch; `chosen` holds selected rows of one member."""
 
     def __init__(self, weights: list[Tensor]) -> None:
         self._members, self._inputs = weights[0].shape[:2]
@@ -115,7 +117,7 @@ class _Memory:
     def fit(self, rows: int) -> None:
         if len(self.inputs) == rows:
             return
-        with torch.inference_mode(False):  # a tensor made in that mode could not be written outside it
+        with torch.inference_mode(False):  # tensors made in inference mode cannot be written outside it
             self.inputs = torch.empty(rows, self._inputs)
             self.shared = self.inputs.expand(self._members, rows, self._inputs)
             self.values = [torch.empty(self._members, rows, width) for width in self._widths]
@@ -124,5 +126,5 @@ class _Memory:
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    """Where the gradient is written; nowhere that matters for a constant."""
+    """The `.grad` that `backward` overwrites; empty for a network without gradients, such as a target network."""
     return torch.empty(0) if parameter.grad is None else parameter.grad

@@ -149,7 +149,7 @@ def _refresh_after_loading(norm: nn.Module, incompatible_keys: object) -> None:
 class ValueNorm(nn.Module):
     """Lets a critic predict normalised returns: targets go in normalised, predictions come out in reward units.
 
-    One scalar mean and deviation over all returns seen by `update`, so order and shape of values are kept.
+    One scalar mean and standard deviation over all returns seen by `update`, so order and shape of values are kept.
     """
 
     def __init__(self, eps: float = 1e-2, until: int | None = None) -> None:
