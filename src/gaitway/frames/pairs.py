@@ -52,7 +52,7 @@ def n_step_pairs(
     if final is not None:
         raise ValueError(
             f"a stream with {final!r} is compact: the row that ends an episode already opens the next one. Convert it "
-            "with envs.frame_streams.to_steps(ws, 'compact') and use core.n_step.n_step_transitions"
+            "with frames.streams.to_steps(ws, 'compact') and use core.n_step.n_step_transitions"
         )
     steps, batch = equal_sizes(ws)
     reward, done = ws["env/reward"], frame_flag(ws, "env/done")

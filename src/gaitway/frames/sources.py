@@ -85,9 +85,9 @@ class VecEnvFrames(FrameSource):
         self.modes = ("compact", "frozen") if self.resets_at_once else ("framed", "frozen")
         self.remedy = (
             "its finished instances reset within the step, so that the last row would be overwritten; use "
-            "mode='compact', or collect step rows with EnvAgent and convert them with frame_streams.framed_columns"
+            "mode='compact', or collect step rows with EnvAgent and convert them with frames.streams.framed_columns"
             if self.resets_at_once
-            else "its finished instances reset in a row of their own; use mode='framed', or frame_streams.step_columns"
+            else "its finished instances reset in a row of their own; use mode='framed', or frames.streams.step_columns"
         )
         self._limits = [torch.tensor(limit, device=env.device) for limit in (env.spec.action.low, env.spec.action.high)]
 
