@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def soft_update(target: nn.Module, source: nn.Module, rho: float) -> None:
-    """Soft (Polyak) update of a target network: `target <- rho * source + (1 - rho) * target` for parameters; buffers
+    """Soft update (Polyak) of a target network: `target <- rho * source + (1 - rho) * target` for parameters; buffers
     (running statistics, counts) are copied."""
     if not 0.0 <= rho <= 1.0:
         raise ValueError(f"rho is {rho}; use a number from 0 (the target stays) to 1 (it becomes the source)")
