@@ -130,6 +130,10 @@ def test_a_choice_brings_its_own_defaults(conf: Path, arguments: list[str], sect
     composed = run(conf, *arguments)
     assert composed.config["algorithm"] == {"name": "sac", **section}
     assert composed.sources["algorithm.name"] == source
+    if arguments[0] in ("algorithm=sac", "experiment=named"):
+        assert composed.sources["algorithm.alpha"] == "default"
+    if arguments == ["experiment=named"]:
+        assert composed.sources["algorithm.batch"] == source
 
 
 def test_open_mappings_take_new_keys_without_a_plus(conf: Path) -> None:
@@ -223,6 +227,61 @@ def test_a_file_that_is_no_configuration(conf: Path, tmp_path: Path) -> None:
     for text, words in [("- 1\n", "holds a list"), ("a: [", "is not a configuration"), ("a: 1\na: 2\n", "duplicate")]:
         (tmp_path / "own.yaml").write_text(text)
         assert words in one_sentence(conf, f"config={tmp_path / 'own.yaml'}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["experiment=run_fast"]])
+def test_a_file_builds_on_a_preset(conf: Path, tmp_path: Path, arguments: list[str]) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("defaults:\n  - experiment: run_fast\nenv: {num_envs: 16}\nalgorithm: {clip: 0.1}\nseed: 1\n")
+    composed = run(conf, "seed=2", f"config={own}", *arguments)
+    assert composed.config["algorithm"] == {"name": "ppo", "epochs": 4, "clip": 0.1}
+    assert composed.config["env"] == {"id": "walker/fast", "num_envs": 16, "options": {}}
+    assert composed.experiment == "run_fast"
+    assert other(composed) == {
+        "total_steps": "experiment run",
+        "env.id": "experiment run_fast",
+        "algorithm.epochs": "experiment run_fast",
+        "algorithm.clip": f"file {own}",
+        "env.num_envs": f"file {own}",
+        "seed": "command line",
+    }
+
+
+def test_a_file_builds_on_a_preset_of_the_user(conf: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "big.yaml").write_text(
+        "# @package _global_\nalgorithm: {name: sac, batch: 512}\n"
+    )
+    (tmp_path / "own.yaml").write_text("defaults: [{experiment: big}]\nalgorithm: {alpha: 0.5}\n")
+    composed = run(conf, f"config={tmp_path / 'own.yaml'}", config_dir=tmp_path / "mine")
+    assert composed.config["algorithm"] == {"name": "sac", "alpha": 0.5, "batch": 512}
+    assert composed.sources["algorithm.name"] == composed.sources["algorithm.batch"] == "experiment big"
+    assert composed.sources["algorithm.alpha"] == f"file {tmp_path / 'own.yaml'}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "defaults: [{experiment: runn}]",
+            "there is no experiment 'runn' (did you mean 'run'?); there are named, run, ",
+        ),
+        ("defaults: [{experiment: runn}]", "soft (from the file "),
+        ("defaults: [{experiment: soft}]", "experiment is 'run' on the command line and 'soft' in "),
+        ("defaults: [run]", "defaults is ['run'] in "),
+        (
+            "defaults: [{experiment: run}, {experiment: soft}]",
+            "a file builds on one preset by `defaults: [{experiment: ",
+        ),
+        ("defaults: [{override /algorithm: sac}]", "and on nothing else"),
+        ("defaults: run", "defaults is 'run' in "),
+        ("defaults:", "defaults is None in "),
+        ("experiment: run", "has the key 'experiment'; a file builds on one preset by"),
+    ],
+)
+def test_mistakes_in_the_preset_of_a_file(conf: Path, tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "own.yaml").write_text(text)
+    assert words in one_sentence(conf, "experiment=run", f"config={tmp_path / 'own.yaml'}")
 
 
 def test_presets_of_the_user(conf: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ builds the frozen dataclasses, refuses what it does not know. Later layers win:
 
     defaults  <  experiment=NAME  <  config=FILE.yaml  <  key=value
 
+The file may name the experiment that it builds on itself: `defaults: [{experiment: NAME}]`.
 Nothing is registered with Hydra outside a call of `compose`.
 """
 
@@ -106,6 +107,8 @@ class _Layers:
     followers: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
     experiment: str | None = None
     file: Path | None = None
+    file_experiment: str | None = None
+    """The preset that the file builds on."""
     file_content: DictConfig | None = None
     chosen: dict[str, str] = field(default_factory=dict)
     """Section -> the choice in force, filled by composing."""
@@ -134,6 +137,13 @@ class _Layers:
                 arguments.append(text)
             else:
                 arguments.append("++" + text.lstrip("+"))
+        base = self.file_experiment
+        if base is not None and self.experiment not in (None, base):
+            places = f"{self.experiment!r} on the command line and {base!r} in {self.file}"
+            raise ConfigError(f"experiment is {places}; name one of them", "experiment")
+        if base is not None and self.experiment is None:
+            self.experiment = base
+            arguments.append(f"experiment={base}")
         return arguments
 
     def defaults_in_force(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +197,26 @@ class _Layers:
             raise ConfigError(f"{name} is not a configuration: {_one_line(error)}; correct it there") from error
         if not isinstance(content, DictConfig):
             raise ConfigError(f"{name} holds a list; a configuration is a mapping of keys to values")
+        self.file_experiment = self._base(OmegaConf.to_container(content))
+        content.pop("defaults", None)
         self.file_content = content
+
+    def _base(self, content: Any) -> str | None:
+        """The preset that a file of the user builds on."""
+        wanted = "a file builds on one preset by `defaults: [{experiment: NAME}]`"
+        if "experiment" in content:
+            raise ConfigError(f"{self.file} has the key 'experiment'; {wanted}", "experiment")
+        if "defaults" not in content:
+            return None
+        entries = content["defaults"]
+        entry = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
+        if not isinstance(entry, dict) or list(entry) != ["experiment"]:
+            raise ConfigError(f"defaults is {entries!r} in {self.file}; {wanted} and on nothing else", "defaults")
+        try:
+            self._check_choice("experiment", entry["experiment"])
+        except ConfigError as error:
+            raise ConfigError(f"{error} (from the file {self.file})", error.key) from error
+        return entry["experiment"]
 
 
 def _folders(conf_folder: Path, config_dir: str | Path | None) -> list[Path]:
@@ -280,7 +309,10 @@ def _sources(layers: _Layers, plan: DefaultsList, arguments: list[str], keys: It
             path = decided.containing_config_path
             marks.append((f"{section}.name", COMMAND_LINE if path is None else layers.label(path)))
     for override in map(_parse, arguments):
-        marks += [(key, COMMAND_LINE) for key in _assigned({override.key_or_group: override.value()}, "")]
+        group, value = override.key_or_group, override.value()
+        # a choice sets its name alone, which is marked above
+        if group not in layers.choices or isinstance(value, dict):
+            marks += [(key, COMMAND_LINE) for key in _assigned({group: value}, "")]
     marks.reverse()
     # a mark may also stand for an element of the value or for a mapping around the key
     return {
