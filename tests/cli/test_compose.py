@@ -417,3 +417,50 @@ def test_mistakes_in_a_section_that_follows(conf: Path, arguments: list[str], wo
         run_with_agent(conf, *arguments)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+OWN = "package.module:OWN"
+
+
+def run_with_own(conf: Path, *arguments: str) -> Composed:
+    defaults = {"seed": 0, "algorithm": {"name": "ppo"}, "agent": to_config(SmallNetworks())}
+    sections = {"algorithm": {"rate": 0.1}, "agent": {"layers": 3}}
+
+    def own(name: str) -> dict[str, Any]:
+        if name != OWN:
+            raise ConfigError(f"algorithm.name: there is no {name!r}", "algorithm.name")
+        return sections
+
+    known: Any = {"choices": CHOICES, "followers": FOLLOWERS, "own": own, "conf_folder": conf}
+    return compose(arguments, defaults, lambda data: data, **known)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rate", "source"),
+    [
+        ([f"algorithm={OWN}"], 0.1, "command line"),
+        ([f"algorithm.name={OWN}", "algorithm.rate=0.2"], 0.2, "command line"),
+        ([f"algorithm={{name: '{OWN}', rate: 0.2}}"], 0.2, "command line"),
+        (["experiment=own"], 0.3, "experiment own"),
+        (["config=own.yaml"], 0.4, "file own.yaml"),
+    ],
+)
+def test_a_choice_of_the_user_brings_the_defaults_of_its_sections(
+    conf: Path, arguments: list[str], rate: float, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(conf)
+    (conf / "experiment" / "own.yaml").write_text(f"# @package _global_\nalgorithm: {{name: '{OWN}', rate: 0.3}}\n")
+    (conf / "own.yaml").write_text(f"defaults: [{{experiment: own}}]\nalgorithm: {{name: '{OWN}', rate: 0.4}}\n")
+    composed = run_with_own(conf, *arguments)
+    assert composed.config == {"seed": 0, "algorithm": {"name": OWN, "rate": rate}, "agent": {"layers": 3}}
+    assert composed.sources["algorithm.name"] == source
+    assert composed.sources["algorithm.rate"] == ("default" if rate == 0.1 else source)
+    assert composed.sources["agent.layers"] == "default"
+
+
+@pytest.mark.parametrize("arguments", [["algorithm=a:B"], ["algorithm.name=a:B"]])
+def test_a_choice_of_the_user_that_is_not_there(conf: Path, arguments: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"^algorithm\.name: there is no 'a:B'$"):
+        run_with_own(conf, *arguments)
+    with pytest.raises(ConfigError, match=r"algorithm.* is 'a:B'; the choices are ppo, sac$"):
+        run(conf, *arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,7 +31,7 @@ from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.algorithms.svpg import SVPG, SVPGConfig
 from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
-from gaitway.core.config import ConfigError, choose, from_config, to_config
+from gaitway.core.config import ConfigError, choose, from_config, resolve_class, to_config
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 from gaitway.data.dataset import DataConfig, Dataset
@@ -59,6 +59,10 @@ class Recipe(NamedTuple):
     algorithm: Callable[..., Any]
     runner: Callable[..., Runner]
 
+    def runs(self, kind: type[Runner]) -> bool:
+        """Whether its runner is a `kind`."""
+        return isinstance(self.runner, type) and issubclass(self.runner, kind)
+
 
 RECIPES: dict[str, Recipe] = {
     "ppo": Recipe(PPOConfig, ActorCriticConfig, ActorCritic, PPO, OnPolicyRunner),
@@ -75,31 +79,24 @@ RECIPES: dict[str, Recipe] = {
     "bc": Recipe(CloningConfig, ActorCriticConfig, ActorCritic, BehaviourCloning, OfflineRunner),
 }
 """Algorithms by name."""
-AlgorithmConfig = (
-    PPOConfig
-    | A2CConfig
-    | ReinforceConfig
-    | SVPGConfig
-    | SACConfig
-    | DQNConfig
-    | DDPGConfig
-    | TD3Config
-    | CEMConfig
-    | ESConfig
-    | CloningConfig
-    | TD3BCConfig
-)
-AgentConfig = (
-    ActorCriticConfig
-    | ParticlesConfig
-    | EvolvedActorConfig
-    | SoftActorCriticConfig
-    | ValuePolicyConfig
-    | DeterministicActorCriticConfig
-    | SingleCriticConfig
-)
 LARGE_UPDATE = 256 * 256
 """Rows times width from which a second torch thread is worth its waiting."""
+
+
+def recipe_of(name: Any) -> Recipe:
+    """The recipe of an algorithm: one of ours, or one of the user by `package.module:RECIPE`."""
+    if not isinstance(name, str) or ":" not in name:
+        return choose(RECIPES, name, "algorithm.name")
+    recipe = resolve_class(name, "algorithm.name")
+    if not isinstance(recipe, Recipe):
+        reason = f"{name!r} is {recipe!r}; it should be a Recipe(config, agent, policy, algorithm, runner)"
+    elif not all(isinstance(each, type) and is_dataclass(each) for each in (recipe.config, recipe.agent)):
+        reason = f"config and agent of {name!r} should be dataclasses, for the keys of two sections"
+    elif "name" not in {each.name for each in fields(recipe.config)}:
+        reason = f"{recipe.config.__name__} has no field for the name of its recipe; add `name: str = ''` to it"
+    else:
+        return recipe
+    raise ConfigError(f"algorithm.name: {reason}", "algorithm.name")
 
 
 @dataclass(frozen=True)
@@ -145,15 +142,20 @@ class TrainConfig(RunnerConfig):
     repositories: tuple[str, ...] = ()
     """Further git repositories whose state is archived in the run folder."""
     env: EnvConfig = field(default_factory=EnvConfig)
-    algorithm: AlgorithmConfig = field(default_factory=PPOConfig)
-    agent: AgentConfig = field(default_factory=ActorCriticConfig)
+    algorithm: Any = field(default_factory=PPOConfig)
+    """The config of the recipe that its `name` stands for."""
+    agent: Any = field(default_factory=ActorCriticConfig)
+    """The agent's config of that recipe."""
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        wanted = RECIPES[self.algorithm.name].agent
-        if not isinstance(self.agent, wanted):
-            raise ValueError(f"agent is a {type(self.agent).__name__}; {self.algorithm.name} takes a {wanted.__name__}")
+        name = getattr(self.algorithm, "name", None)
+        recipe = recipe_of(name)
+        for section, wanted in (("algorithm", recipe.config), ("agent", recipe.agent)):
+            found = getattr(self, section)
+            if not isinstance(found, wanted):
+                raise ValueError(f"{section} is a {type(found).__name__}; {name} takes a {wanted.__name__}")
         if self.torch_threads is not None and self.torch_threads < 1:
             raise ValueError(f"torch_threads is {self.torch_threads}; use a positive number, or null for 1")
         if self.run_dir is not None and not self.run_dir.strip():
@@ -164,9 +166,12 @@ def parse(data: Mapping[str, Any]) -> TrainConfig:
     """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
     section = data.get("algorithm") or {}
     name = section.get("name", "ppo") if isinstance(section, Mapping) else section
-    recipe = choose(RECIPES, name, "algorithm.name")
+    recipe = recipe_of(name)
+    if isinstance(section, Mapping):  # a recipe of the user may use a config of ours, whose name is another
+        section = {key: value for key, value in section.items() if key != "name"}
+    algorithm: Any = from_config(recipe.config, section, "algorithm")
     sections: dict[str, Any] = {
-        "algorithm": from_config(recipe.config, section, "algorithm"),
+        "algorithm": replace(algorithm, name=name),
         "agent": from_config(recipe.agent, data.get("agent") or {}, "agent"),
     }
     config = from_config(TrainConfig, {**data, **sections})
@@ -182,9 +187,20 @@ def parse(data: Mapping[str, Any]) -> TrainConfig:
 
 def choices() -> dict[str, Any]:
     """The sections whose keys depend on the algorithm, with their defaults, as `compose` takes them."""
-    algorithms = {name: to_config(recipe.config()) for name, recipe in RECIPES.items()}
-    agents = {name: to_config(recipe.agent()) for name, recipe in RECIPES.items()}
-    return {"choices": {"algorithm": algorithms}, "followers": {"agent": ("algorithm", agents)}}
+    sections = {name: sections_of(name) for name in RECIPES}
+    algorithms = {name: each["algorithm"] for name, each in sections.items()}
+    agents = {name: each["agent"] for name, each in sections.items()}
+    return {"choices": {"algorithm": algorithms}, "followers": {"agent": ("algorithm", agents)}, "own": sections_of}
+
+
+def sections_of(name: str) -> dict[str, Any]:
+    """The defaults of the sections `algorithm` and `agent` for an algorithm, plain."""
+    recipe = recipe_of(name)
+    try:
+        return {"algorithm": to_config(recipe.config()) | {"name": name}, "agent": to_config(recipe.agent())}
+    except TypeError as error:
+        reason = f"{name!r} has no plain defaults ({error}); give every field of its config and its agent one"
+        raise ConfigError(f"algorithm.name: {reason}", "algorithm.name") from error
 
 
 def effective(config: TrainConfig) -> TrainConfig:
@@ -226,32 +242,33 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
 
 def build_policy(config: TrainConfig, spec: EnvSpec, generator: torch.Generator | None = None) -> Any:
     """The networks of the config for an environment, on the CPU."""
-    return RECIPES[config.algorithm.name].policy(spec, config.agent, generator)
+    return recipe_of(config.algorithm.name).policy(spec, config.agent, generator)
 
 
 def build_algorithm(config: TrainConfig, env: VecEnv) -> Any:
     policy = build_policy(config, env.spec, stream(config.seed, "parameters")).to(config.device)
     execution = Execution(config.execution, config.device)
-    make = RECIPES[config.algorithm.name].algorithm
+    make = recipe_of(config.algorithm.name).algorithm
     return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
 
 
 def build_data(config: TrainConfig, policy: Any) -> Dataset | None:
     """The dataset of the config, checked against what the policy reads and does; None where there is none."""
-    data, name, runner = config.data, config.algorithm.name, RECIPES[config.algorithm.name].runner
+    data, name = config.data, config.algorithm.name
+    offline, off_policy = recipe_of(name).runs(OfflineRunner), recipe_of(name).runs(OffPolicyRunner)
     if data.path is None:
-        if runner is OfflineRunner:
+        if offline:
             raise ConfigError(
                 f"{name} learns from a dataset; name one by data.path=DIR, `gaitway collect` records them"
             )
         if data != DataConfig():
             raise ConfigError("data says what is done with a dataset; name it by data.path=DIR")
         return None
-    if runner not in (OfflineRunner, OffPolicyRunner):
+    if not (offline or off_policy):
         raise ConfigError(f"{name} learns from what it plays alone; leave data.path out, or use sac, td3 or bc")
-    if runner is OfflineRunner and (data.prefill or data.share):
+    if offline and (data.prefill or data.share):
         raise ConfigError(f"{name} learns from the dataset alone; data.prefill and data.share are for sac, td3 and dqn")
-    if runner is OffPolicyRunner and not (data.prefill or data.share):
+    if off_policy and not (data.prefill or data.share):
         raise ConfigError("data.path is set, but nothing uses it; set data.prefill=true or data.share=0.5")
     found = Dataset.open(data.path, data.sha256)
     found.check_fits(policy.spec, policy.all_groups)
@@ -275,10 +292,10 @@ def build_runner(
 
     make = partial(build_env, config)  # not a closure: other processes may be asked to call it
     parts: dict[str, Any] = {"folder": folder, "make_env": make, "logger": logger, "progress": progress}
-    recipe, data = RECIPES[config.algorithm.name], build_data(config, algorithm.policy)
+    recipe, data = recipe_of(config.algorithm.name), build_data(config, algorithm.policy)
     if data is not None:
         parts["data"] = data
-        parts |= {} if recipe.runner is OfflineRunner else {"prefill": config.data.prefill, "share": config.data.share}
+        parts |= {} if recipe.runs(OfflineRunner) else {"prefill": config.data.prefill, "share": config.data.share}
     return recipe.runner(env, algorithm, runner_config, **parts)
 
 

@@ -17,7 +17,6 @@ from gymnasium.error import Error as GymnasiumError
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
 from gaitway.cli.build import (
-    RECIPES,
     Runner,
     TrainConfig,
     build_algorithm,
@@ -29,6 +28,7 @@ from gaitway.cli.build import (
     default_run_dir,
     effective,
     parse,
+    recipe_of,
 )
 from gaitway.cli.collect import collect
 from gaitway.cli.compare import compare
@@ -85,7 +85,7 @@ def train(options: argparse.Namespace) -> int:
     algorithm = build_algorithm(config, env)
     check_evaluation(config, env)
     notes = []
-    if isinstance(algorithm, ReplayAlgorithm) and RECIPES[config.algorithm.name].runner is OffPolicyRunner:
+    if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         notes.append(replay_memory(algorithm))
     data = build_data(config, algorithm.policy)
     if data is not None:
@@ -125,7 +125,7 @@ def resume(options: argparse.Namespace) -> int:
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
     plan = Plan(checkpoint, until, options.fresh_replay)
-    if plan.fresh_replay and RECIPES[config.algorithm.name].runner is not OffPolicyRunner:
+    if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
     return _run(config, folder, build_env(config), options.quiet, plan)
 

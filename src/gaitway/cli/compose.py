@@ -60,6 +60,7 @@ def compose(
     *,
     choices: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
     followers: Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]] | None = None,
+    own: Callable[[str], Mapping[str, Mapping[str, Any]]] | None = None,
     config_dir: str | Path | None = None,
     conf_folder: Path = CONF_FOLDER,
 ) -> Composed:
@@ -68,20 +69,22 @@ def compose(
     `defaults` are plain (`to_config(TrainConfig())`). `choices` are the sections whose keys depend on their `name`:
     `{"algorithm": {"ppo": to_config(PPOConfig()), ...}}`; `algorithm=ppo` and `algorithm.name=ppo` mean the same.
     `followers` are the sections whose keys depend on the name of another section:
-    `{"agent": ("algorithm", {"ppo": to_config(ActorCriticConfig()), ...})}`.
+    `{"agent": ("algorithm", {"ppo": to_config(ActorCriticConfig()), ...})}`. `own` gives these sections' defaults for a
+    choice of the user, whose name is `package.module:Object`.
     `config_dir` holds presets of the user (`experiment/*.yaml`) besides those in `conf_folder`.
     """
-    layers = _Layers(_folders(conf_folder, config_dir), dict(choices or {}), dict(followers or {}))
+    layers = _Layers(_folders(conf_folder, config_dir), dict(choices or {}), dict(followers or {}), own)
     arguments = layers.read_arguments(overrides)
     with _hydra(layers, defaults):
         composed, sources = _compose_once(layers, arguments)
-        for section, entries in layers.choices.items():
+        for section in layers.choices:
             name = composed[section].get("name") if isinstance(composed.get(section), dict) else None
-            choose(entries, name, f"{section}.name")
+            layers.choose(section, name, f"{section}.name")
             if name != layers.chosen[section]:
                 # the name was set like any other key, so the defaults of that choice are still missing
                 arguments = [argument for argument in arguments if argument.partition("=")[0] != section]
                 arguments.append(f"{section}={name}")
+                layers.store_choices()
                 source = sources[f"{section}.name"]
                 composed, sources = _compose_once(layers, arguments)
                 sources[f"{section}.name"] = source
@@ -105,6 +108,7 @@ class _Layers:
     folders: list[Path]
     choices: dict[str, Mapping[str, Mapping[str, Any]]]
     followers: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
+    own: Callable[[str], Mapping[str, Mapping[str, Any]]] | None = None
     experiment: str | None = None
     file: Path | None = None
     file_experiment: str | None = None
@@ -146,6 +150,26 @@ class _Layers:
             arguments.append(f"experiment={base}")
         return arguments
 
+    def choose(self, section: str, name: Any, key: str) -> None:
+        """Refuse a name that is no choice for a section; that of a choice of the user becomes one."""
+        if self.own is not None and isinstance(name, str) and ":" in name:
+            found = self.own(name)
+            self.choices[section] = {**self.choices[section], name: found[section]}
+            for follower, (leader, entries) in self.followers.items():
+                if leader == section:
+                    self.followers[follower] = (leader, {**entries, name: found[follower]})
+        choose(self.choices[section], name, key)
+
+    def store_choices(self) -> None:
+        """Give Hydra the defaults of every choice."""
+        store = ConfigStore.instance()
+        for section, options in self.choices.items():
+            for name, entry in options.items():
+                store.store(name=name, group=section, node={"name": name, **entry})
+        for section, (_, entries) in self.followers.items():
+            for name, entry in entries.items():
+                store.store(name=name, group=section, node=dict(entry))
+
     def defaults_in_force(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults with the sections as they are for what was chosen."""
         chosen: dict[str, Any] = {}
@@ -176,7 +200,7 @@ class _Layers:
 
     def _check_choice(self, key: str, value: Any) -> None:
         if key in self.choices:
-            choose(self.choices[key], value, key)
+            self.choose(key, value, key)
         elif not isinstance(value, str) or not self.source_file(f"{key}/{value}"):
             known = sorted(_presets(self.folders, key))
             hint = did_you_mean(str(value), known)
@@ -270,12 +294,7 @@ def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
     try:
         store.store(name=_PRIMARY, node=primary)
         store.store(name="file", group="config", package="_global_", node=layers.file_content or {})
-        for section, entries in layers.choices.items():
-            for name, entry in entries.items():
-                store.store(name=name, group=section, node={"name": name, **entry})
-        for section, (_, entries) in layers.followers.items():
-            for name, entry in entries.items():
-                store.store(name=name, group=section, node=dict(entry))
+        layers.store_choices()
         with hydra.initialize_config_dir(str(layers.folders[0]), job_name="gaitway", version_base="1.3"):
             yield
     finally:

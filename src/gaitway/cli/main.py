@@ -16,6 +16,8 @@ from gaitway.version import __version__
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong use, 75 stopped (resume), 130 interrupted."""
     options = parse(arguments)
+    if "" not in sys.path:
+        sys.path.append("")  # the folder we are in, for `package.module:Class`; Python adds it by itself for `-m` alone
     # after the parser, so that --help and usage errors do not wait for torch
     from gaitway.cli import commands
 
