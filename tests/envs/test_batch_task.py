@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -11,6 +12,8 @@ import pytest
 from mujoco.batch import Batch, SimulationError
 
 from gaitway.envs.batch_task import NO_SENSORS, STAGE_POSITION, BatchTask, resolve_options
+from gaitway.envs.robots import world
+from gaitway.envs.robots.robot import Robot
 
 SUBSTEPS = 7
 BALL = """
@@ -108,3 +111,61 @@ def test_a_failure_before_the_last_substep_is_told_after_it(monkeypatch: pytest.
     assert error.value.ids.tolist() == [1]
     assert np.array_equal(task.batch.state, other.batch.state)
     assert np.array_equal(task.field["sensordata"], other.field["sensordata"])
+
+
+CART = """
+<mujoco>
+  <option timestep="0.004"/>
+  <worldbody>
+    {more}
+    <body name="cart" pos="0 0 0.1"><joint name="x" type="slide" axis="1 0 0"/><geom size="0.1"/></body>
+  </worldbody>
+  <actuator><motor joint="x"/></actuator>
+</mujoco>
+"""
+
+
+class CartTask(BatchTask):
+    id = "cart"
+
+    def __init__(self, tmp_path: Path, more: str = "") -> None:
+        path = tmp_path / "cart.xml"
+        path.write_text(CART.format(more=more))
+        self.robot = Robot("cart", path, frame_skip=5)
+
+
+class WalledCartTask(CartTask):
+    def add_surroundings(self, spec: mujoco.MjSpec) -> None:
+        super().add_surroundings(spec)
+        world.add_static(spec, "wall", "box", [0.1, 1.0, 0.5], [2.0, 0.0, 0.5])
+
+
+def test_a_task_that_names_its_robot_has_a_model_on_a_floor(tmp_path: Path) -> None:
+    task = CartTask(tmp_path)
+    assert task.model is task.model  # built once
+    assert [task.model.geom(index).name for index in range(task.model.ngeom)] == ["floor", ""]
+    assert (task.frame_skip, task.control_dt) == (5, pytest.approx(0.02))
+    assert (task.metrics, dict(task.options)) == ((), {})
+
+
+@pytest.mark.parametrize("kind", [CartTask, WalledCartTask])
+def test_its_pictures_are_decorated_as_ours_are(kind: type[CartTask], tmp_path: Path) -> None:
+    task = kind(tmp_path)
+    plain, drawn = task.model, task.render_model()
+    assert (plain.ntex, plain.nlight, plain.ncam) == (0, 0, 0)
+    assert drawn.tex_type.tolist().count(int(mujoco.mjtTexture.mjTEXTURE_SKYBOX)) == 1
+    assert drawn.nlight == 1
+    assert drawn.camera(0).name == world.WIDE
+    assert drawn.mat(int(drawn.geom("floor").matid[0])).name == "floor"
+    assert drawn.ngeom == plain.ngeom == (3 if kind is WalledCartTask else 2)
+
+
+def test_a_floor_of_the_robots_file_is_the_floor(tmp_path: Path) -> None:
+    task = CartTask(tmp_path, '<geom name="ice" type="plane" size="5 5 1"/>')
+    for model in (task.model, task.render_model()):
+        assert [model.geom(index).name for index in range(model.ngeom)] == ["ice", ""]
+
+
+def test_without_a_robot_the_model_is_drawn_as_it_is() -> None:
+    task = BallTask(senses_last=False)
+    assert task.render_model() is task.model

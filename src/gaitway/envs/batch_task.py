@@ -1,4 +1,4 @@
-"""What an episode is, for all instances of a MuJoCo batch at once.
+"""What an episode is, for all instances of a MuJoCo batch at once; `examples/own_robot.py` is one of one's own.
 
 `MujocoBatchEnv` owns time: it steps the batch, ends and restarts episodes and fills the output buffers. A `BatchTask`
 owns meaning: the model, what is observed, what is rewarded, when an episode ends and where it begins. Its methods work
@@ -17,6 +17,8 @@ import numpy as np
 from mujoco.batch import Batch, SimulationError
 
 from gaitway.core.config import did_you_mean
+from gaitway.envs.robots import world
+from gaitway.envs.robots.robot import Robot
 from gaitway.envs.vec_env import ActionSpec, ObservationGroup
 
 STAGE_NONE = int(mujoco.mjtStage.mjSTAGE_NONE)
@@ -25,9 +27,6 @@ STAGE_VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
 STAGE_ACCELERATION = int(mujoco.mjtStage.mjSTAGE_ACC)
 
 NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-
-ARENA_BYTES = 2 * 2**20
-"""Scratch memory of one MjData. MuJoCo's default is several times larger and is allocated per thread or instance."""
 
 Rows = slice | np.ndarray
 """All instances, `slice(None)`, or the sorted int32 indices of some."""
@@ -46,14 +45,14 @@ class BatchTask:
     """
 
     id: str
-    model: mujoco.MjModel
-    frame_skip: int
-    """Physics substeps per step."""
+    robot: Robot
+    """Who moves. `model`, `frame_skip` and `render_model` follow from it; tasks without one set the first two."""
     max_episode_steps: int
     """0 for no time limit."""
     groups: tuple[ObservationGroup, ...]
-    metrics: tuple[str, ...]
-    options: Mapping[str, Any]
+    metrics: tuple[str, ...] = ()
+    """What is measured besides the reward, its terms for example; logged and drawn under these names."""
+    options: Mapping[str, Any] = {}
     """Options that differ from the task's defaults."""
     fields: tuple[str, ...] = ()
     """Derived MjData fields to read, e.g. `("xpos",)`; after a step they describe the state before the last substep."""
@@ -69,7 +68,7 @@ class BatchTask:
     """Sensors, and forces that MuJoCo computes for sensors alone (`cfrc_ext`), matter in the last substep only."""
     fault_reward: float = 0.0
     camera: str | None = None
-    """Camera for pictures: one of the decorated model, or "follow"; None for the model's first, else "follow"."""
+    """Camera for pictures: one of the decorated model, or "follow"; None for the robot's first, else "follow"."""
 
     batch: Batch
     qpos: np.ndarray
@@ -81,6 +80,27 @@ class BatchTask:
     memory: dict[str, np.ndarray]
     _flags: np.ndarray | None
     _attached = False
+
+    @functools.cached_property
+    def model(self) -> mujoco.MjModel:
+        return self.build()
+
+    @functools.cached_property
+    def frame_skip(self) -> int:
+        """Physics substeps per step."""
+        return self.robot.frame_skip
+
+    def add_surroundings(self, spec: mujoco.MjSpec) -> None:
+        """Put what is around the robot into its model: a floor at z = 0, unless the robot's file has a plane."""
+        world.add_ground(spec)
+
+    def build(self, decorated: bool = False) -> mujoco.MjModel:
+        """The robot and what is around it, for pictures `decorated` with a sky, a light and a checkerboard."""
+        spec = self.robot.spec()
+        self.add_surroundings(spec)
+        if decorated:
+            world.decorate(spec, self.robot.torso)
+        return world.compile_model(spec)
 
     @functools.cached_property
     def control_dt(self) -> float:
@@ -178,7 +198,7 @@ class BatchTask:
 
     def render_model(self) -> mujoco.MjModel:
         """The model for pictures: same qpos layout, any decoration."""
-        return self.model
+        return self.build(decorated=True) if hasattr(self, "robot") else self.model
 
     def dress(self, index: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Show in a picture of instance `index` what its physics does not hold: targets, colours.
@@ -186,29 +206,6 @@ class BatchTask:
         `model` is `render_model()`, `data` has the instance's state; positions are computed afterwards. What an earlier
         instance was given is still there, so everything must be set every time.
         """
-
-
-def compile_model(spec: mujoco.MjSpec) -> mujoco.MjModel:
-    """Compile a model for stepping in a batch: small arena, and no work for what the model does not have.
-
-    Constraint islands and the bounding-volume midphase split a scene into parts; with one kinematic tree there is only
-    one. The other flags skip kinds of constraints and sensors that do not occur. Numbers stay the same bit for bit, and
-    steps of gymnasium's runners take some 7 % less time.
-    """
-    spec.memory = ARENA_BYTES
-    model = spec.compile()
-    flags = mujoco.mjtDisableBit
-    absent = {
-        flags.mjDSBL_ISLAND: model.ntree <= 1,
-        flags.mjDSBL_MIDPHASE: model.ntree <= 1,
-        flags.mjDSBL_EQUALITY: model.neq == 0,
-        flags.mjDSBL_FRICTIONLOSS: not (model.dof_frictionloss.any() or model.tendon_frictionloss.any()),
-        flags.mjDSBL_SENSOR: model.nsensor == 0,
-    }
-    for flag, holds in absent.items():
-        if holds:
-            model.opt.disableflags |= int(flag)
-    return model
 
 
 def action_spec(model: mujoco.MjModel) -> ActionSpec:

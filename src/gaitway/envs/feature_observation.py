@@ -14,10 +14,10 @@ from torch import Tensor
 from gaitway.envs.batch_task import STAGE_POSITION, BatchTask, Rows
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.observation_wrappers import with_group
-from gaitway.envs.robots.features import make_features
 from gaitway.envs.robots.robot import Robot, RobotView
 from gaitway.envs.robots.world import ACCELEROMETER
 from gaitway.envs.step_buffers import FAULT_METRIC
+from gaitway.envs.tasks.bisk.features import make_features
 from gaitway.envs.vec_env import Observation, ObservationGroup, Step, VecEnv
 from gaitway.envs.wrappers import Wrapper
 
@@ -25,7 +25,7 @@ FORCE_FIELD = "cfrc_ext"
 
 
 class FeatureObservation(Wrapper):
-    """Adds features of the robot (`gaitway.envs.robots.features`) to a native task, as the group `into`.
+    """Adds features of the robot (`gaitway.envs.tasks.bisk.features`) to a native task, as the group `into`.
 
     The simulator restarts finished instances within a step, so that the state they reached can be read only while the
     task observes it: this wrapper listens there. It makes the task compute positions of bodies after every step. In

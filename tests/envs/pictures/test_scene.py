@@ -12,6 +12,7 @@ from gaitway.envs.batch_task import STAGE_POSITION, BatchTask
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.pictures.render import rendering_problem
 from gaitway.envs.pictures.scene import Camera, CameraError, Scene, cameras, native_task
+from gaitway.envs.robots.robot import Robot
 from gaitway.envs.vec_env import Component, ObservationGroup
 from gaitway.envs.wrappers import make_wrapper
 
@@ -75,6 +76,19 @@ class Carts(BatchTask):
         decoration = '<geom type="sphere" pos="0 0 -9" size=".1"/>'
         camera = '<camera name="above" pos="0 0 12"/><camera name="low" pos="0 -9 1" xyaxes="1 0 0 0 0 1"/>'
         return mujoco.MjModel.from_xml_string(MODEL.format(decoration=decoration, camera=camera))
+
+
+class OwnCart(BatchTask):
+    """A task that says no more than who moves, where it starts and what it sees."""
+
+    id, max_episode_steps, groups = "test/own_cart", 0, Carts.groups
+    outcome, observe = Carts.outcome, Carts.observe
+
+    def __init__(self, path) -> None:
+        self.robot = Robot("cart", path)
+
+    def draw(self, generator):
+        return {"qpos": np.zeros(1), "qvel": np.zeros(1)}
 
 
 @pytest.fixture
@@ -170,6 +184,25 @@ def test_every_kind_of_native_environment_gives_a_picture(env_id):
         frame = camera(96, 64)
         assert frame.std() > 5
         assert frame.mean() > 20
+
+
+@needs_gl
+def test_a_robot_of_ones_own_is_filmed_under_the_sky_on_the_floor(tmp_path):
+    path = tmp_path / "cart.xml"
+    path.write_text(
+        """<mujoco><worldbody><body pos="0 0 .1"><joint name="x" type="slide" axis="1 0 0"/>
+        <geom size=".1" rgba="1 0 0 1"/></body></worldbody><actuator><motor joint="x"/></actuator></mujoco>"""
+    )
+    with MujocoBatchEnv(OwnCart(path), 1) as env:
+        assert Scene(env.task).camera == "follow"  # the wide one would show a dot
+        with Camera(env) as near, Camera(env, camera="wide") as far:
+            close, wide = near(160, 120).astype(int), far(160, 120).astype(int)
+    red, blue = close[..., 0], close[..., 2]
+    assert ((red > 80) & (red > 2 * blue))[40:80, 60:100].all()
+    assert (blue > 1.5 * red)[:20, :20].all()  # the sky
+    floor = wide[..., 2] > 50
+    assert floor.any()  # light and dark fields
+    assert not floor.all()
 
 
 @needs_gl

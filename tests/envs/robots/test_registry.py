@@ -22,18 +22,31 @@ def test_registry() -> None:
 @pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
 def test_model_holds_the_robot_alone(robot) -> None:
     model = robot.spec().compile()
-    assert model.nbody == 1 + len(robot.bodies)
     assert not (model.geom_bodyid == 0).any()
     assert model.ntex == model.nmat == model.nlight == model.nsensor == model.nsite == 0
-    assert tuple(model.joint(index).name for index in range(model.njnt)) == robot.joints
-    assert tuple(model.actuator(index).name for index in range(model.nu)) == robot.action_names
-    assert (model.nq, model.nv, model.nu) == (robot.nq, robot.nv, robot.nu)
-    assert model.opt.timestep == robot.timestep
     np.testing.assert_allclose(model.opt.gravity, [0, 0, -9.81])
     assert int(model.opt.solver) == int(mujoco.mjtSolver.mjSOL_NEWTON)
     assert int(model.opt.cone) == int(mujoco.mjtCone.mjCONE_PYRAMIDAL)
     assert model.opt.impratio == 1
-    assert sorted(robot.joint_names) == sorted(robot.action_names)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "height", "forward", "horizontal", "pitch", "quaternion", "planar"),
+    [
+        ("walker", (9, 9, 6, 7), 0, 1, (1,), 2, None, True),
+        ("humanoid", (28, 27, 21, 16), 2, 0, (0, 1), None, 3, False),
+        ("humanoidpc", (28, 27, 21, 16), 2, 0, (0, 1), None, 3, False),
+        ("halfcheetah", (9, 9, 6, 7), 1, 0, (0,), 2, None, True),
+        ("cube", (3, 3, 3, 1), 2, 0, (0, 1), None, None, False),
+        ("cube2d", (2, 2, 2, 1), 1, 0, (0,), None, None, True),
+    ],
+)
+def test_what_is_read_from_the_file(name, sizes, height, forward, horizontal, pitch, quaternion, planar) -> None:
+    robot = get_robot(name)
+    assert (robot.nq, robot.nv, robot.nu, len(robot.bodies)) == sizes
+    assert (robot.height_index, robot.forward_index, robot.horizontal_indices) == (height, forward, horizontal)
+    assert (robot.pitch_index, robot.quaternion_index, robot.is_planar) == (pitch, quaternion, planar)
+    assert robot.torso == "torso"
 
 
 @pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)

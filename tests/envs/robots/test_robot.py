@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import ROBOTS, get_robot
-from gaitway.envs.robots.robot import RobotView, as_index
+from gaitway.envs.robots.robot import Robot, RobotView, as_index, position_components, velocity_components
 
 
 def humanoid_with_pole() -> mujoco.MjModel:
@@ -101,24 +101,6 @@ def test_tilt_by_hand() -> None:
     np.testing.assert_array_equal(walker.tilt(pitched), [-0.3, 1.2])
 
 
-def test_components() -> None:
-    walker, humanoid = get_robot("walker"), get_robot("humanoid")
-    names = [component.name for component in walker.components_joints()]
-    assert names[:3] == ["rootz", "rootx", "rooty"]
-    assert names[9:12] == ["rootz_velocity", "rootx_velocity", "rooty_velocity"]
-    assert names[18:] == [f"{body}_{kind}" for body in walker.bodies for kind in ("torque", "force")]
-    units = [component.unit for component in walker.components_joints()]
-    assert units[:4] + units[9:13] == ["m", "m", "rad", "rad", "m/s", "m/s", "rad/s", "rad/s"]
-    parts = humanoid.components_joints()
-    assert sum(part.size for part in parts) == 151
-    assert [part.name for part in parts[:5]] == ["root_x", "root_y", "root_z", "root_quaternion", "abdomen_z"]
-    assert parts[3].size == 4
-    assert [(part.name, part.size, part.unit) for part in parts[25:27]] == [
-        ("root_velocity", 3, "m/s"),
-        ("root_angular_velocity", 3, "rad/s"),
-    ]
-
-
 def test_view_of_the_robot_alone() -> None:
     for robot in map(get_robot, ROBOTS):
         model = world.flat_model(robot)
@@ -166,10 +148,111 @@ def test_falls_in_a_larger_model() -> None:
 
 def test_errors_name_the_fix() -> None:
     walker = get_robot("walker")
-    with pytest.raises(ValueError, match="'rootz'; build it from get_robot"):
+    with pytest.raises(ValueError, match="'rootz'; build it from spec"):
         RobotView(walker, humanoid_with_pole())
     with pytest.raises(KeyError, match="no body 'hand'"):
         RobotView(walker, world.flat_model(walker)).body("hand")
+
+
+DRONE = """
+<mujoco>
+  <worldbody>
+    <body pos="0 0 0.4">
+      <freejoint/>
+      <geom size="0.1"/>
+      <body><joint type="ball"/><geom size="0.05" pos="0.2 0 0"/></body>
+      <body name="arm"><joint name="elbow"/><geom size="0.05" pos="0 0.2 0"/></body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="elbow"/></actuator>
+  {more}
+</mujoco>
+"""
+LEG = """
+<mujoco>
+  <worldbody>
+    <body name="hip" pos="0 0 {height}" {turned}>
+      <joint name="up" type="slide" axis="{up}" ref="{ref}"/>
+      <joint name="ahead" type="slide" axis="1 0 0"/>
+      <joint name="lean" axis="0 1 0"/>
+      <geom size="0.1"/>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def own(tmp_path, text: str, **fields) -> Robot:
+    path = tmp_path / "own.xml"
+    path.write_text(text)
+    return Robot("own", path, **fields)
+
+
+def test_a_file_is_enough(tmp_path) -> None:
+    robot = own(tmp_path, DRONE.format(more=""))
+    assert (robot.frame_skip, robot.timestep) == (1, 0.002)  # MuJoCo's default
+    assert robot.joints == ("joint_0", "joint_1", "elbow")  # two have no name in the file
+    assert robot.bodies == ("body_0", "body_1", "arm")
+    assert robot.torso == "body_0"
+    assert (robot.nq, robot.nv, robot.nu) == (7 + 4 + 1, 6 + 3 + 1, 1)
+    assert (robot.forward_index, robot.height_index, robot.quaternion_index) == (0, 2, 3)
+    assert robot.initial_qpos().tolist() == [0, 0, 0.4, 1, 0, 0, 0, 1, 0, 0, 0, 0]
+    qpos, _ = robot.draw_state(np.random.default_rng(0), 0.5)
+    np.testing.assert_allclose([np.linalg.norm(qpos[3:7]), np.linalg.norm(qpos[7:11])], 1.0)
+    assert not robot.fallen(qpos[None], np.zeros(1)).any()  # no fall test
+    model = world.flat_model(robot)
+    names = [part.name for part in position_components(model)]
+    assert names[3:] == ["joint_0_quaternion", "joint_1_quaternion", "elbow"]
+    assert sum(part.size for part in position_components(model)) == 12
+    assert sum(part.size for part in velocity_components(model)) == 10
+    assert RobotView(robot, model).height == 2
+
+
+def test_the_first_keyframe_is_the_first_pose(tmp_path) -> None:
+    home = [1.0, 2.0, 0.9, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.3]
+    more = f'<keyframe><key name="home" qpos="{" ".join(map(str, home))}"/></keyframe>'
+    assert own(tmp_path, DRONE.format(more=more)).initial_qpos().tolist() == home
+    home[2] = 0.7
+    assert own(tmp_path, DRONE.format(more=more), initial_height=0.7).initial_qpos().tolist() == home
+
+
+def test_root_joints_are_known_by_their_axes_in_the_world(tmp_path) -> None:
+    upright = own(tmp_path, LEG.format(height=0.5, ref=0.5, up="0 0 1", turned=""))
+    assert (upright.height_index, upright.forward_index, upright.pitch_index) == (0, 1, 2)
+    assert upright.is_planar
+    # a quarter turn about z: the body's x axis is the world's y axis, its y axis points backwards
+    turned = own(tmp_path, LEG.format(height=0.5, ref=0.5, up="0 0 1", turned='euler="0 0 90"'))
+    assert turned.horizontal_indices == (1,)
+    assert turned.pitch_index is None
+    assert not turned.is_planar
+    with pytest.raises(ValueError, match="no joint of 'hip', the torso of own, moves it along x; give it a free joint"):
+        _ = turned.forward_index
+    lying = own(tmp_path, LEG.format(height=0.5, ref=0.5, up="0 1 0", turned=""))
+    with pytest.raises(ValueError, match="along z; give it a free joint or a slide joint with the axis 0 0 1"):
+        _ = RobotView(lying, world.flat_model(lying)).height
+    with pytest.raises(ValueError, match=r'reads 0 where the torso is at 0.5 m; write ref="0.5" in the file'):
+        _ = own(tmp_path, LEG.format(height=0.5, ref=0, up="0 0 1", turned="")).height_index
+
+
+def test_a_bare_name_is_a_file_of_ours_and_anything_else_a_path(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "walker.xml").write_text(DRONE.format(more=""))
+    assert Robot("ours", "walker.xml").joints == get_robot("walker").joints
+    for path in ("./walker.xml", tmp_path / "walker.xml", str(tmp_path / "walker.xml")):
+        assert Robot("own", path).joints == ("joint_0", "joint_1", "elbow")
+    (tmp_path / "own.xml").write_text(DRONE.format(more=""))
+    with pytest.raises(ValueError, match=r"'own' has no model file '.*robots/own.xml'; write asset as a path with its"):
+        Robot("own", "own.xml")
+    with pytest.raises(ValueError, match=r"no model file 'models/own.xml'.*Path\(__file__\).with_name\('own.xml'\)"):
+        Robot("own", "models/own.xml")
+
+
+def test_what_cannot_be_a_robot_is_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match="frame_skip of own is 0; use at least one"):
+        own(tmp_path, DRONE.format(more=""), frame_skip=0)
+    still = own(tmp_path, '<mujoco><worldbody><geom size="1"/></worldbody></mujoco>')
+    with pytest.raises(ValueError, match=r"nothing moves in .*own.xml', the file of own: give a body a joint"):
+        _ = still.nq
 
 
 def test_as_index() -> None:

@@ -72,5 +72,8 @@ def test_fall_test() -> None:
     assert WALKER.fallen(qpos, qpos[:, 0] - 1).all()  # on a step of 1 m
 
 
-def test_hidden_is_rootx() -> None:
-    assert [WALKER.joints[index] for index in WALKER.hidden] == ["rootx"]
+def test_indices_are_those_of_the_root_joints() -> None:
+    assert (WALKER.height_index, WALKER.forward_index, WALKER.pitch_index) == (0, 1, 2)
+    assert WALKER.horizontal_indices == (1,)
+    assert WALKER.quaternion_index is None
+    assert WALKER.is_planar

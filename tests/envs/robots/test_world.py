@@ -6,7 +6,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from gaitway.envs.batch_task import compile_model
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import ROBOTS, get_robot
 from gaitway.envs.robots.robot import RobotView
@@ -23,7 +22,7 @@ def scene(name: str, decorated: bool = False) -> mujoco.MjModel:
     world.add_contact_sensor(spec, "touch", "step", robot.torso)
     if decorated:
         world.decorate(spec, robot.torso)
-    return compile_model(spec)
+    return world.compile_model(spec)
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -133,7 +132,7 @@ def test_contact_sensors() -> None:
     world.add_mocap(spec, "stone", "sphere", [0.5])
     world.add_contact_sensor(spec, "robot_lava", "lava", robot.torso)
     world.add_contact_sensor(spec, "stone_any", "stone", distance=True)
-    model = compile_model(spec)
+    model = world.compile_model(spec)
     assert model.nsensordata == 3
     lava, stone = world.sensor_columns(model, "robot_lava"), world.sensor_columns(model, "stone_any")
     assert (lava, stone) == (slice(0, 1), slice(1, 3))
@@ -173,6 +172,29 @@ def test_decoration_changes_no_number(name) -> None:
     np.testing.assert_array_equal(data[0].qpos, data[1].qpos)
 
 
+def test_a_sky_lights_and_a_floor_of_the_file_stay() -> None:
+    text = """
+    <mujoco>
+      <asset>
+        <texture name="dawn" type="skybox" builtin="flat" rgb1="1 0 0" width="8" height="8"/>
+        <material name="grass" rgba="0 1 0 1"/>
+      </asset>
+      <worldbody>
+        <light name="sun" pos="0 0 5"/><geom name="floor" type="plane" size="0 0 1" material="grass"/>
+        <body name="ball" pos="0 0 1"><freejoint/><geom size="0.1"/></body>
+      </worldbody>
+    </mujoco>
+    """
+    spec = mujoco.MjSpec.from_string(text)
+    world.add_ground(spec)
+    world.decorate(spec, "ball")
+    model = world.compile_model(spec)
+    assert (model.ntex, model.nmat, model.nlight, model.ngeom) == (1, 1, 1, 2)
+    assert (model.tex(0).name, model.mat(0).name, model.light(0).name) == ("dawn", "grass", "sun")
+    assert model.geom("floor").matid[0] == 0
+    assert model.camera(0).name == world.WIDE
+
+
 def test_models_are_small() -> None:
     model = world.flat_model(get_robot("humanoid"))
     assert model.narena == 2 * 2**20
@@ -184,7 +206,7 @@ def test_cameras_of_the_world_come_first() -> None:
     world.add_floor(spec)
     world.add_camera(spec, "stairs_side", [0, -6, 1], [80, 0, 0], follows=True)
     world.add_camera(spec, "sideline", [6.5 / 3, -9, 2], [80, -5, 0])
-    model = compile_model(spec)
+    model = world.compile_model(spec)
     assert [model.camera(index).name for index in range(4)] == ["stairs_side", "sideline", "side", "back"]
     assert model.cam_mode[:3].tolist() == [2, 0, 2]  # 2 follows the centre of mass
     # euler (80, 0, 0) is what the Walker's own camera has
@@ -199,7 +221,7 @@ def test_a_camera_that_follows_counts_from_the_torso(name) -> None:
     robot = get_robot(name)
     spec = robot.spec()
     world.add_camera(spec, "side_of_it", [0, -6, 1], [80, 0, 0], follows=True)
-    model = compile_model(spec)
+    model = world.compile_model(spec)
     data = mujoco.MjData(model)
     for x in (0.0, 7.0):
         data.qpos[robot.forward_index] = x

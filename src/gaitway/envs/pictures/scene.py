@@ -14,6 +14,7 @@ import numpy as np
 
 from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.pictures.render import FOLLOW, MujocoPainter, Quality
+from gaitway.envs.robots.world import WIDE
 from gaitway.envs.vec_env import VecEnv
 from gaitway.envs.wrappers import Wrapper
 
@@ -41,8 +42,9 @@ class Scene:
 
     @property
     def camera(self) -> str | int:
-        """The task's camera, else the model's first, else the one that follows the robot."""
-        return self.task.camera or (0 if self.model.ncam else FOLLOW)
+        """The task's camera, else the robot's first, else the one that follows the robot."""
+        own = self.model.ncam and self.model.camera(0).name != WIDE
+        return self.task.camera or (0 if own else FOLLOW)
 
     def update(self, index: int) -> None:
         """Take the state, and the geometry, of instance `index`."""

@@ -13,8 +13,6 @@ FALLEN_HEIGHT = 0.12
 FALLEN_UPRIGHT = -0.8
 """A cheetah on its back has fallen: torso lower than this (m), vertical component of its z axis below this."""
 
-LEGS = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
-
 
 def fallen(qpos: np.ndarray, height: np.ndarray, upright: np.ndarray) -> np.ndarray:
     """[B] torso heights and vertical components of the torso's z axis -> which robots have fallen over [B]."""
@@ -24,16 +22,7 @@ def fallen(qpos: np.ndarray, height: np.ndarray, upright: np.ndarray) -> np.ndar
 HALF_CHEETAH = Robot(
     name="halfcheetah",
     asset="half_cheetah.xml",
-    joints=("rootx", "rootz", "rooty", *LEGS),
-    action_names=LEGS,
-    bodies=("torso", *LEGS),
-    timestep=0.01,
     frame_skip=5,
     initial_height=0.7,
-    is_planar=True,
-    height_index=1,
-    forward_index=0,
-    pitch_index=2,
-    hidden=(0,),
     fall_test=fallen,
 )

@@ -1,7 +1,8 @@
 """The Humanoid: 40.8 kg, a free root and 21 hinges, with torque motors or with position control.
 
 The model file derives from the DeepMind Control Suite (see NOTICE). Its parts touch the world and each other. With
-straight legs at the first torso height of 1.3 m the feet hang 1.5 cm above the floor.
+straight legs at the first torso height of 1.3 m the feet hang 1.5 cm above the floor. The file lists the motors of the
+abdomen and the ankles in another order than their joints.
 
 `humanoid` turns an action u into the torque g u, with a gear g per joint. `humanoidpc` takes u as a position between
 the joint's limits lo and hi (rad) and pulls towards it: torque = clip(g ((lo + hi) / 2 + u (hi - lo) / 2 - q), -g, g).
@@ -42,42 +43,11 @@ def use_position_control(spec: mujoco.MjSpec) -> None:
         actuator.forcerange = [-gain, gain]
 
 
-def _leg(side: str, ankles: tuple[str, str]) -> tuple[str, ...]:
-    return tuple(f"{side}_{part}" for part in ("hip_x", "hip_z", "hip_y", "knee", *ankles))
-
-
-def _arm(side: str) -> tuple[str, ...]:
-    return tuple(f"{side}_{part}" for part in ("shoulder1", "shoulder2", "elbow"))
-
-
-JOINT_ANKLES, ACTION_ANKLES = ("ankle_y", "ankle_x"), ("ankle_x", "ankle_y")
-"""The file lists the ankle's motors in another order than its joints."""
-
 HUMANOID = Robot(
     name="humanoid",
     asset="humanoid.xml",
-    joints=(
-        *("root", "abdomen_z", "abdomen_y", "abdomen_x"),
-        *(*_leg("right", JOINT_ANKLES), *_leg("left", JOINT_ANKLES), *_arm("right"), *_arm("left")),
-    ),
-    action_names=(
-        *("abdomen_y", "abdomen_z", "abdomen_x"),
-        *(*_leg("right", ACTION_ANKLES), *_leg("left", ACTION_ANKLES), *_arm("right"), *_arm("left")),
-    ),
-    bodies=(
-        *("torso", "head", "lower_waist", "pelvis"),
-        *("right_thigh", "right_shin", "right_foot", "left_thigh", "left_shin", "left_foot"),
-        *("right_upper_arm", "right_lower_arm", "right_hand", "left_upper_arm", "left_lower_arm", "left_hand"),
-    ),
-    timestep=0.005,
     frame_skip=5,
     initial_height=1.3,
-    is_planar=False,
-    height_index=2,
-    forward_index=0,
-    quaternion_index=3,
-    hidden=(0, 1),
-    bodyfeet=("pelvis", "left_foot", "right_foot"),
     fall_test=fallen,
 )
 

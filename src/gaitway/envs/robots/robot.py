@@ -1,4 +1,6 @@
-"""What a robot is: a model file, names in a fixed order, a first state and a fall test.
+"""What a robot is: a model file, a first state and a fall test; the rest is read from the file.
+
+    Robot("hopper", Path(__file__).with_name("hopper.xml"), frame_skip=5)
 
 `Robot` describes the machine alone. `RobotView` finds it again in a compiled model, where a task may have put joints
 and bodies of its own between the robot's: a pole on a humanoid's head moves all hinges four entries up in qpos.
@@ -7,6 +9,7 @@ All numbers are float64; B is the number of instances and n the number of those 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,94 +28,183 @@ FallTest = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 ROOT_NQ, ROOT_NV = 7, 6
 """Entries of a free joint in qpos (place, quaternion w x y z) and qvel (linear in the world, angular in the body)."""
-FORCE_LIMIT = 1.0
-"""Contact forces (N) and torques (N m) are shown clipped to this: practically signed contact flags."""
+FREE, BALL = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL)
+SLIDE, HINGE = int(mujoco.mjtJoint.mjJNT_SLIDE), int(mujoco.mjtJoint.mjJNT_HINGE)
+ROOT_AXES = {SLIDE: ("x", "y", "z"), HINGE: ("roll", "pitch", "yaw")}
+"""What a joint of the torso along or about an axis of the world says."""
+ALIGNED = 0.999
+"""Cosine from which on two axes are the same."""
 
 
 @dataclass(frozen=True)
 class Robot:
-    """One robot. Indices count entries of the robot's own qpos, which begins with its root joints."""
+    """One robot. Names, sizes and indices are those of the file; indices count entries of the robot's own qpos."""
 
     name: str
-    asset: str
-    """MJCF file in this folder: the robot alone, without floor, lights, sensors and textures."""
-    joints: tuple[str, ...]
-    """Names in the order of qpos; a free joint counts once."""
-    action_names: tuple[str, ...]
-    """Names of the actuators in the order of ctrl; all take -1..1."""
-    bodies: tuple[str, ...]
-    timestep: float
-    """Seconds per physics substep."""
-    frame_skip: int
+    asset: str | Path
+    """MJCF file. A name without a folder is a file beside this one, anything else is a path."""
+    frame_skip: int = 1
     """Substeps per control step."""
-    initial_height: float
-    """Torso height (m) of the first state."""
-    is_planar: bool
-    """Moves in the x-z plane only."""
-    height_index: int
-    """Where qpos holds the absolute height of the torso."""
-    forward_index: int
-    """Where qpos holds the x position of the torso."""
-    hidden: tuple[int, ...]
-    """Entries of the `joints` features that tell where in the world the robot is; skills do not see them."""
-    fall_test: FallTest
-    pitch_index: int | None = None
-    """Planar robots: where qpos holds the rotation about y."""
-    quaternion_index: int | None = None
-    """Robots with a free joint: where its quaternion begins in qpos."""
-    bodyfeet: tuple[str, str, str] | None = None
-    """Bodies that the `bodyfeet` features read: the one that feet are measured from, the left and the right foot."""
+    initial_height: float | None = None
+    """Torso height (m) of the first state; None for that of the file."""
+    fall_test: FallTest | None = None
+    """None: it never falls."""
     edit: Callable[[mujoco.MjSpec], None] | None = None
     """Changes of the model that the file does not hold."""
-    torso: str = "torso"
+
+    def __post_init__(self) -> None:
+        if not self.path.is_file():
+            raise ValueError(
+                f"the robot {self.name!r} has no model file {str(self.path)!r}; write asset as a path with its folder, "
+                f"for example Path(__file__).with_name({self.path.name!r})"
+            )
+        if self.frame_skip < 1:
+            raise ValueError(f"frame_skip of {self.name} is {self.frame_skip}; use at least one substep per step")
+
+    @property
+    def path(self) -> Path:
+        is_ours = Path(self.asset).name == str(self.asset)
+        return Path(__file__).with_name(str(self.asset)) if is_ours else Path(self.asset)
+
+    def spec(self) -> mujoco.MjSpec:
+        """The robot alone, editable; `gaitway.envs.robots.world` adds what is around it. Nameless parts get numbers."""
+        spec = mujoco.MjSpec.from_file(str(self.path))
+        if self.edit is not None:
+            self.edit(spec)
+        for kind, parts in (("joint", spec.joints), ("body", spec.bodies[1:])):
+            for number, part in enumerate(parts):
+                part.name = part.name or f"{kind}_{number}"
+        return spec
+
+    @functools.cached_property
+    def model(self) -> mujoco.MjModel:
+        """The robot alone, compiled; to look things up in."""
+        model = self.spec().compile()
+        if model.njnt == 0:
+            raise ValueError(f"nothing moves in {str(self.path)!r}, the file of {self.name}: give a body a joint")
+        return model
 
     @property
     def nq(self) -> int:
-        return len(self.joints) + (ROOT_NQ - 1 if self.quaternion_index is not None else 0)
+        return self.model.nq
 
     @property
     def nv(self) -> int:
-        return len(self.joints) + (ROOT_NV - 1 if self.quaternion_index is not None else 0)
+        return self.model.nv
 
     @property
     def nu(self) -> int:
-        return len(self.action_names)
+        return self.model.nu
 
     @property
-    def joint_names(self) -> tuple[str, ...]:
-        """The joints that have an actuator, in the order of qpos (the actions of the Humanoid have another one)."""
-        return tuple(name for name in self.joints if name in self.action_names)
+    def timestep(self) -> float:
+        """Seconds per physics substep."""
+        return self.model.opt.timestep
+
+    @functools.cached_property
+    def joints(self) -> tuple[str, ...]:
+        """Names in the order of qpos; a free joint counts once."""
+        return tuple(self.model.joint(number).name for number in range(self.model.njnt))
+
+    @functools.cached_property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of the actuators in the order of ctrl."""
+        return tuple(self.model.actuator(number).name for number in range(self.model.nu))
+
+    @functools.cached_property
+    def bodies(self) -> tuple[str, ...]:
+        return tuple(self.model.body(number).name for number in range(1, self.model.nbody))
+
+    @functools.cached_property
+    def torso(self) -> str:
+        """The body that the others hang on: the first of the file that moves or carries what moves."""
+        return self.model.body(self.model.body_rootid[self.model.jnt_bodyid[0]]).name
+
+    @functools.cached_property
+    def height_index(self) -> int:
+        """Where qpos holds the absolute height of the torso."""
+        index, height = self._root_index("z"), float(self.model.body(self.torso).pos[2])
+        if self.model.qpos0[index] != height:
+            raise ValueError(
+                f"the joint of {self.name} along z reads {self.model.qpos0[index]:g} where the torso is at {height:g} "
+                f'm; write ref="{height:g}" in the file, so that it is the height'
+            )
+        return index
+
+    @functools.cached_property
+    def forward_index(self) -> int:
+        """Where qpos holds the x position of the torso."""
+        return self._root_index("x")
+
+    @functools.cached_property
+    def horizontal_indices(self) -> tuple[int, ...]:
+        """Where qpos tells where on the floor the torso is; policies do not see it."""
+        return tuple(self._root[axis] for axis in "xy" if axis in self._root)
 
     @property
-    def control_dt(self) -> float:
-        """Seconds per control step."""
-        return self.timestep * self.frame_skip
+    def pitch_index(self) -> int | None:
+        """Where qpos holds the rotation about y, for robots that turn about the axes one by one."""
+        return self._root.get("pitch")
 
-    def spec(self) -> mujoco.MjSpec:
-        """The robot alone, editable; `gaitway.envs.robots.world` adds what is around it."""
-        spec = mujoco.MjSpec.from_file(str(Path(__file__).with_name(self.asset)))
-        if self.edit is not None:
-            self.edit(spec)
-        return spec
+    @property
+    def quaternion_index(self) -> int | None:
+        """Where the torso's quaternion begins in qpos, for robots with a free joint."""
+        return self._root.get("quaternion")
+
+    @property
+    def is_planar(self) -> bool:
+        """Moves in the x-z plane only."""
+        return not self._root.keys() & {"y", "roll", "yaw", "quaternion"}
+
+    @functools.cached_property
+    def _root(self) -> dict[str, int]:
+        """What the joints of the torso say, x, y, z, roll, pitch, yaw or quaternion -> entry of qpos."""
+        model, axis = self.model, np.zeros(3)
+        found: dict[str, int] = {}
+        body = model.body(self.torso).id
+        for joint in np.flatnonzero(model.jnt_bodyid == body):
+            index, kind = int(model.jnt_qposadr[joint]), int(model.jnt_type[joint])
+            if kind == FREE:
+                found |= {"x": index, "y": index + 1, "z": index + 2, "quaternion": index + 3}
+            elif kind == BALL:
+                found["quaternion"] = index
+            else:
+                mujoco.mju_rotVecQuat(axis, model.jnt_axis[joint], model.body_quat[body])
+                if axis.max() > ALIGNED:
+                    found[ROOT_AXES[kind][int(axis.argmax())]] = index
+        return found
+
+    def _root_index(self, axis: str) -> int:
+        if axis not in self._root:
+            raise ValueError(
+                f"no joint of {self.torso!r}, the torso of {self.name}, moves it along {axis}; give it a free joint or "
+                f"a slide joint with the axis {'1 0 0' if axis == 'x' else '0 0 1'}"
+            )
+        return self._root[axis]
+
+    @functools.cached_property
+    def _quaternions(self) -> list[slice]:
+        """Where quaternions lie in qpos."""
+        starts = {FREE: 3, BALL: 0}
+        kinds = zip(self.model.jnt_type.tolist(), self.model.jnt_qposadr.tolist(), strict=True)
+        return [slice(first + starts[kind], first + starts[kind] + 4) for kind, first in kinds if kind in starts]
 
     def initial_qpos(self) -> np.ndarray:
-        """All joints at zero, the torso upright at its first height, [nq]."""
-        qpos = np.zeros(self.nq)
-        qpos[self.height_index] = self.initial_height
-        if self.quaternion_index is not None:
-            qpos[self.quaternion_index] = 1.0
+        """The file's first keyframe, else its own pose, with the torso at `initial_height`, [nq]."""
+        qpos = (self.model.key_qpos[0] if self.model.nkey else self.model.qpos0).copy()
+        if self.initial_height is not None:
+            qpos[self.height_index] = self.initial_height
         return qpos
 
     def draw_state(self, generator: np.random.Generator, noise: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
-        """qpos [nq] = initial + U(-noise, noise), the quaternion then normalised; qvel [nv] = noise * N(0, 1).
+        """qpos [nq] = initial + U(-noise, noise), quaternions then normalised; qvel [nv] = noise * N(0, 1).
 
         Drawn in this order, in two calls.
         """
         qpos = self.initial_qpos() + generator.uniform(-noise, noise, self.nq)
         qvel = noise * generator.standard_normal(self.nv)
-        if self.quaternion_index is not None:
-            quaternion = qpos[self.quaternion_index : self.quaternion_index + 4]
-            quaternion /= np.linalg.norm(quaternion)
+        for quaternion in self._quaternions:
+            qpos[quaternion] /= np.linalg.norm(qpos[quaternion])
         return qpos, qvel
 
     def first_states(
@@ -120,9 +212,8 @@ class Robot:
     ) -> tuple[np.ndarray, np.ndarray]:
         """`draw_state` for n robots, to rounding: their numbers in [0, 1) [n, nq] and normal ones [n, nv] are given."""
         qpos = self.initial_qpos() + (-noise + 2 * noise * uniform)
-        if self.quaternion_index is not None:
-            quaternion = qpos[:, self.quaternion_index : self.quaternion_index + 4]
-            quaternion /= np.linalg.norm(quaternion, axis=1, keepdims=True)
+        for quaternion in self._quaternions:
+            qpos[:, quaternion] /= np.linalg.norm(qpos[:, quaternion], axis=1, keepdims=True)
         return qpos, noise * normal
 
     def upright(self, qpos: np.ndarray) -> np.ndarray:
@@ -149,54 +240,45 @@ class Robot:
         ground below it, as the task says. `upright` [B], the vertical component of the torso's z axis, is computed
         where it is not given.
         """
+        if self.fall_test is None:
+            return np.zeros(len(qpos), dtype=bool)
         return self.fall_test(qpos, height, self.upright(qpos) if upright is None else upright)
-
-    def position_components(self) -> tuple[Component, ...]:
-        """Names and units of qpos."""
-        return tuple(component for joint in self.spec().joints for component in _positions(joint))
-
-    def velocity_components(self) -> tuple[Component, ...]:
-        """Names and units of qvel; a free joint moves in the world frame and turns in its own."""
-        return tuple(component for joint in self.spec().joints for component in _velocities(joint))
-
-    def force_components(self) -> tuple[Component, ...]:
-        """Names and units of the external wrench on every body, torque first as in MuJoCo's `cfrc_ext`."""
-        kinds = (("torque", "N m"), ("force", "N"))
-        return tuple(Component(f"{body}_{kind}", 3, unit) for body in self.bodies for kind, unit in kinds)
-
-    def components_joints(self) -> tuple[Component, ...]:
-        """Names and units of the `joints` features: qpos, qvel and the clipped wrenches of all bodies."""
-        return self.position_components() + self.velocity_components() + self.force_components()
 
 
 class RobotView:
     """Where a robot's joints and bodies are in a compiled model that may hold more than the robot.
 
     `qpos`, `qvel`, `bodies` index the last axis of the model's qpos and qvel and the body axis of xpos, xmat and
-    cfrc_ext; `ctrl` the actuators. `torso` is a body number, `height` and `forward` are columns of the model's qpos.
-    `is_whole` says that qpos and qvel hold nothing but the robot.
+    cfrc_ext. `torso` is a body number. `is_whole` says that qpos and qvel hold nothing but the robot.
     """
 
     def __init__(self, robot: Robot, model: mujoco.MjModel) -> None:
         self.robot = robot
         joints = [_number(model, mujoco.mjtObj.mjOBJ_JOINT, name, robot) for name in robot.joints]
         bodies = [_number(model, mujoco.mjtObj.mjOBJ_BODY, name, robot) for name in robot.bodies]
-        motors = [_number(model, mujoco.mjtObj.mjOBJ_ACTUATOR, name, robot) for name in robot.action_names]
         positions, velocities = _addresses(model, joints)
         if (len(positions), len(velocities)) != (robot.nq, robot.nv):
             raise ValueError(
                 f"the joints of {robot.name} have {len(positions)} positions and {len(velocities)} velocities in this "
-                f"model; the robot has {robot.nq} and {robot.nv}. Build the model from get_robot({robot.name!r}).spec()"
+                f"model; the robot has {robot.nq} and {robot.nv}. Build the model from the robot's spec()"
             )
         self.qpos = as_index(positions)
         self.qvel = as_index(velocities)
         self.bodies = as_index(bodies)
-        self.ctrl = as_index(motors)
         self.torso = bodies[robot.bodies.index(robot.torso)]
-        self.height = positions[robot.height_index]
-        self.forward = positions[robot.forward_index]
         self.is_whole = (model.nq, model.nv) == (robot.nq, robot.nv)
         self._body_numbers = dict(zip(robot.bodies, bodies, strict=True))
+        self._positions = positions
+
+    @functools.cached_property
+    def height(self) -> int:
+        """Column of the model's qpos with the absolute height of the torso."""
+        return self._positions[self.robot.height_index]
+
+    @functools.cached_property
+    def forward(self) -> int:
+        """Column of the model's qpos with the x position of the torso."""
+        return self._positions[self.robot.forward_index]
 
     def body(self, name: str) -> int:
         """Number of one of the robot's bodies, for xpos, xmat and cfrc_ext."""
@@ -239,16 +321,13 @@ def as_index(numbers: Sequence[int]) -> Index:
 def _number(model: mujoco.MjModel, kind: mujoco.mjtObj, name: str, robot: Robot) -> int:
     number = int(mujoco.mj_name2id(model, int(kind), name))
     if number < 0:
-        raise ValueError(f"the model has nothing called {name!r}; build it from get_robot({robot.name!r}).spec()")
+        raise ValueError(f"the model has nothing called {name!r}; build it from spec() of {robot.name}")
     return number
 
 
 def _addresses(model: mujoco.MjModel, joints: Sequence[int]) -> tuple[list[int], list[int]]:
     """Entries of qpos and qvel that belong to these joints, in their order."""
-    sizes = {
-        int(mujoco.mjtJoint.mjJNT_FREE): (ROOT_NQ, ROOT_NV),
-        int(mujoco.mjtJoint.mjJNT_BALL): (4, 3),
-    }
+    sizes = {FREE: (ROOT_NQ, ROOT_NV), BALL: (4, 3)}
     positions: list[int] = []
     velocities: list[int] = []
     for joint in joints:
@@ -259,20 +338,31 @@ def _addresses(model: mujoco.MjModel, joints: Sequence[int]) -> tuple[list[int],
     return positions, velocities
 
 
-def _positions(joint: mujoco.MjsJoint) -> list[Component]:
-    if joint.type == mujoco.mjtJoint.mjJNT_FREE:
-        return [
-            *(Component(f"{joint.name}_{axis}", 1, "m") for axis in "xyz"),
-            Component(f"{joint.name}_quaternion", 4),
-        ]
-    return [Component(joint.name, 1, "m" if joint.type == mujoco.mjtJoint.mjJNT_SLIDE else "rad")]
+def position_components(model: mujoco.MjModel) -> tuple[Component, ...]:
+    """Names and units of qpos, joint by joint; a free joint gives x, y, z and a quaternion w x y z."""
+    components: list[Component] = []
+    for name, kind in _names_and_kinds(model):
+        if kind == FREE:
+            components += (Component(f"{name}_{axis}", 1, "m") for axis in "xyz")
+        if kind in (FREE, BALL):
+            components.append(Component(f"{name}_quaternion", 4))
+        else:
+            components.append(Component(name, 1, "m" if kind == SLIDE else "rad"))
+    return tuple(components)
 
 
-def _velocities(joint: mujoco.MjsJoint) -> list[Component]:
-    if joint.type == mujoco.mjtJoint.mjJNT_FREE:
-        return [
-            Component(f"{joint.name}_velocity", 3, "m/s"),
-            Component(f"{joint.name}_angular_velocity", 3, "rad/s"),
-        ]
-    unit = "m/s" if joint.type == mujoco.mjtJoint.mjJNT_SLIDE else "rad/s"
-    return [Component(f"{joint.name}_velocity", 1, unit)]
+def velocity_components(model: mujoco.MjModel) -> tuple[Component, ...]:
+    """Names and units of qvel, joint by joint; a free joint moves in the world frame and turns in its own."""
+    components: list[Component] = []
+    for name, kind in _names_and_kinds(model):
+        if kind == FREE:
+            components.append(Component(f"{name}_velocity", 3, "m/s"))
+        if kind in (FREE, BALL):
+            components.append(Component(f"{name}_angular_velocity", 3, "rad/s"))
+        else:
+            components.append(Component(f"{name}_velocity", 1, "m/s" if kind == SLIDE else "rad/s"))
+    return tuple(components)
+
+
+def _names_and_kinds(model: mujoco.MjModel) -> list[tuple[str, int]]:
+    return [(model.joint(number).name, int(model.jnt_type[number])) for number in range(model.njnt)]

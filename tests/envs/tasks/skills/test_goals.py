@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gaitway.envs.robots.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
+from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
 from gaitway.envs.tasks.skills.goals import TaskSet, candidate_weights, goal_reward, length, pick, uniforms
 
 WALKER_MAP = {str(feature): feature for feature in range(7)}

@@ -8,8 +8,8 @@ import torch
 from skill_cases import actions, make_skills, play
 
 from gaitway.envs.registry import make_env
-from gaitway.envs.robots.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET
 from gaitway.envs.tasks.skills import task as skills
+from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET
 from gaitway.envs.tasks.skills.task import NUM_CANDIDATES
 
 FREE = {"allow_fallover": True}

@@ -9,7 +9,7 @@ import torch
 from skill_cases import actions, make_skills, play
 
 from gaitway.envs.check import check_env
-from gaitway.envs.robots.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
+from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
 from gaitway.envs.tasks.skills.task import SkillTask
 
 ROBOTS = ("walker", "humanoid", "humanoidpc")

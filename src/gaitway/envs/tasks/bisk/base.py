@@ -1,8 +1,8 @@
 """What the tasks of the bipedal-skills benchmark share: one robot on a course, settled for one step, until it falls.
 
 The benchmark was published with HSD-3 (Gehring et al. 2021, arXiv 2110.10809). Group `policy` is the task's own numbers
-followed by features of the robot (`gaitway.envs.robots.features`); `BiskTask.views` says which columns are which key
-of the benchmark's dictionaries. An episode begins with one control step without control, after which the robot is seen
+followed by features of the robot (`features.py`); `BiskTask.views` says which columns are which key of the benchmark's
+dictionaries. An episode begins with one control step without control, after which the robot is seen
 for the first time; falls are not tested there. Metrics: `score`, whose sum over an episode is what the benchmark
 reports, and `fell`. A fall ends the episode with a reward of -1 and leaves the score alone.
 
@@ -25,11 +25,11 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_VELOCITY, BatchTask, Rows, compile_model, resolve_options
+from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_VELOCITY, BatchTask, Rows, resolve_options
 from gaitway.envs.robots import world
-from gaitway.envs.robots.features import HEADINGS, Features, make_features
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
+from gaitway.envs.tasks.bisk.features import HEADINGS, Features, make_features
 from gaitway.envs.vec_env import Component, ObservationGroup
 
 FIXED = "-fixed"
@@ -93,10 +93,8 @@ class BiskTask(BatchTask):
         self.id = f"{robot}/{self.task}{ending}"
         config = corrected(self.config_class) if ending == FIXED else self.config_class
         self.config, self.options = resolve_options(config, self.id, options)
-        self.frame_skip = self.robot.frame_skip
         self.max_episode_steps = self.config.max_episode_steps
         self.prepare()
-        self.model = self._build(decorated=False)
         self.view = RobotView(self.robot, self.model)
         self.features = self._make_features(self.config.features)
         self._goal_features = self._make_features(self._goal_features_name) if self.config.goal_space else None
@@ -261,16 +259,13 @@ class BiskTask(BatchTask):
         if self._goal_features is not None:
             self._goal_features.write(self, rows, out[GOAL_SPACE], height)
 
-    def render_model(self) -> mujoco.MjModel:
-        return self._build(decorated=True)
-
-    def _build(self, decorated: bool) -> mujoco.MjModel:
+    def build(self, decorated: bool = False) -> mujoco.MjModel:
         spec = self.robot.spec()
         self.add_course(spec, decorated)
         world.add_accelerometer(spec, self.robot.torso)
         if decorated:
             world.decorate(spec, self.robot.torso)
-        return world.compile_course(spec) if self.is_static else compile_model(spec)
+        return world.compile_course(spec) if self.is_static else world.compile_model(spec)
 
     @property
     def _goal_features_name(self) -> str:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from gaitway.envs.batch_task import STAGE_ACCELERATION, BatchTask, Rows, resolve_options
+from gaitway.envs.robots.robot import position_components, velocity_components
 from gaitway.envs.tasks.gym_v5.runners import (
     GymConfig,
     load_asset,
     noisy_state,
-    position_components,
     sum_of_squares,
     vector_group,
-    velocity_components,
 )
 from gaitway.envs.vec_env import Component
 

@@ -22,15 +22,14 @@ import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import STAGE_ACCELERATION, BatchTask, Rows, resolve_options
+from gaitway.envs.robots.robot import position_components, velocity_components
 from gaitway.envs.tasks.gym_v5.runners import (
     GymConfig,
     asset_spec,
     compile_asset,
     noisy_state,
-    position_components,
     sum_of_squares,
     vector_group,
-    velocity_components,
     within,
 )
 from gaitway.envs.vec_env import Component
@@ -116,7 +115,7 @@ class ContactTask(BatchTask):
         self._shown = _shown_fields(config)
         derived = {name for name, _ in self._shown} | {"cfrc_ext"}
         self.fields = tuple(sorted(derived - {"cfrc_ext"} if config.exact_contact_forces else derived))
-        components = position_components(self.model, self._hidden) + velocity_components(self.model)
+        components = position_components(self.model)[self._hidden :] + velocity_components(self.model)
         for name, _ in self._shown:
             components += _derived_components(self.model, name)
         self.groups = (vector_group(components),)

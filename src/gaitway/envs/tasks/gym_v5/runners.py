@@ -19,7 +19,9 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import BatchTask, Rows, compile_model, resolve_options
+from gaitway.envs.batch_task import BatchTask, Rows, resolve_options
+from gaitway.envs.robots.robot import position_components, velocity_components
+from gaitway.envs.robots.world import compile_model
 from gaitway.envs.vec_env import Component, ObservationGroup
 
 VELOCITY_LIMIT = 10.0
@@ -128,7 +130,7 @@ class RunnerTask(BatchTask):
         self._velocity_limit = velocity_limit
         self._normal_velocity = normal_velocity
         self._health = health
-        components = position_components(self.model, self._hidden) + velocity_components(self.model)
+        components = position_components(self.model)[self._hidden :] + velocity_components(self.model)
         self.groups = (vector_group(components),)
 
     def attach(self, batch: Batch) -> None:
@@ -211,33 +213,6 @@ def load_asset(name: str) -> mujoco.MjModel:
 
 def vector_group(components: tuple[Component, ...], name: str = "policy") -> ObservationGroup:
     return ObservationGroup(name, components, (sum(component.size for component in components),))
-
-
-def position_components(model: mujoco.MjModel, hidden: int = 0) -> tuple[Component, ...]:
-    """One component per joint of qpos (a free joint gives x, y, z and a quaternion w x y z) from entry `hidden` on."""
-    components: list[Component] = []
-    for index in range(model.njnt):
-        name, kind = model.joint(index).name, int(model.jnt_type[index])
-        if kind == int(mujoco.mjtJoint.mjJNT_FREE):
-            components += [Component(f"{name}_{axis}", 1, "m") for axis in "xyz"]
-            components.append(Component(f"{name}_quaternion", 4))
-        else:
-            components.append(Component(name, 1, "m" if kind == int(mujoco.mjtJoint.mjJNT_SLIDE) else "rad"))
-    return tuple(components[hidden:])
-
-
-def velocity_components(model: mujoco.MjModel) -> tuple[Component, ...]:
-    """One component per joint of qvel; a free joint moves in the world frame and turns in its own."""
-    components: list[Component] = []
-    for index in range(model.njnt):
-        name, kind = model.joint(index).name, int(model.jnt_type[index])
-        if kind == int(mujoco.mjtJoint.mjJNT_FREE):
-            components.append(Component(f"{name}_velocity", 3, "m/s"))
-            components.append(Component(f"{name}_angular_velocity", 3, "rad/s"))
-        else:
-            unit = "m/s" if kind == int(mujoco.mjtJoint.mjJNT_SLIDE) else "rad/s"
-            components.append(Component(f"{name}_velocity", 1, unit))
-    return tuple(components)
 
 
 def noisy_state(

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gaitway.envs.robots.goal_spaces import GoalSpace, subset_features
+from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, subset_features
 
 REWARDS = ("potential", "potential2", "potential3", "potential4", "distance", "sparse")
 GOAL_SAMPLINGS = ("random", "uniform", "r", "r2", "q")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gaitway.envs.robots.features import Features
+from gaitway.envs.tasks.bisk.features import Features
 from gaitway.envs.tasks.skills.goals import TaskSet
 from gaitway.envs.tasks.skills.options import SkillConfig
 from gaitway.envs.vec_env import Component, ObservationGroup
@@ -40,7 +40,7 @@ def _shown(joints: Features) -> tuple[Component, ...]:
     """The components of the joint features that do not tell where in the world the robot is."""
     shown, start = [], 0
     for component in joints.components:
-        if start not in joints.view.robot.hidden:  # hidden components have size 1
+        if start not in joints.view.robot.horizontal_indices:  # such components have size 1
             shown.append(component)
         start += component.size
     return tuple(shown)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.robots.goal_spaces import GoalSpace, subset_features, subsets_task_map
+from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, subset_features, subsets_task_map
 from gaitway.envs.tasks.skills.goals import GOAL_SAMPLINGS, REWARDS, TaskSet
 
 COMPATS = ("fixed", "original")

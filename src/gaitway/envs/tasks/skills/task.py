@@ -44,10 +44,10 @@ from mujoco.batch import Batch, SimulationError
 
 from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_POSITION, BatchTask, Rows, resolve_options
 from gaitway.envs.robots import world
-from gaitway.envs.robots.features import make_features
-from gaitway.envs.robots.goal_spaces import goal_space, subset_features
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
+from gaitway.envs.tasks.bisk.features import make_features
+from gaitway.envs.tasks.skills.goal_spaces import goal_space, subset_features
 from gaitway.envs.tasks.skills.goals import (
     SEED_LIMIT,
     candidate_weights,
@@ -89,18 +89,16 @@ class SkillTask(BatchTask):
         self.config = config
         self.options = options
         self.robot = get_robot(robot)
-        self.frame_skip = self.robot.frame_skip
         self.fault_reward = config.fallover_penalty
         self.space = goal_space(config.features, robot)
         self.tasks, self._initial_weights = make_tasks(robot, config, self.space)
-        self.model = world.flat_model(self.robot, forces=True)
         self.view = RobotView(self.robot, self.model)
         self.joints = make_features("joints", self.view)
         heading = "original" if config.compat == "original" else "corrected"
         self.features = make_features(config.features, self.view, heading)
         self.fields = tuple(dict.fromkeys(self.joints.fields + self.features.fields))
         # columns of the joint features that are shown, as slices between the hidden ones
-        edges = [-1, *self.robot.hidden, self.joints.size]
+        edges = [-1, *self.robot.horizontal_indices, self.joints.size]
         self._shown = [slice(low + 1, high) for low, high in itertools.pairwise(edges) if high > low + 1]
         self._goal_width = goal_width(config, self.tasks, self._initial_weights)
         self.groups = observation_groups(config, self.tasks, self.joints, self.features, self._goal_width)
@@ -153,6 +151,10 @@ class SkillTask(BatchTask):
         distance = self._distance(goal, self.space.project(self.memory["features"][rows]), mask)
         memory["distance"][rows] = memory["start_distance"][rows] = distance
         memory["time"][rows] = 0
+
+    def add_surroundings(self, spec: mujoco.MjSpec) -> None:
+        super().add_surroundings(spec)
+        world.add_accelerometer(spec, self.robot.torso)
 
     def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
@@ -257,9 +259,6 @@ class SkillTask(BatchTask):
         out["task"][:] = memory["mask"][rows][:, self.tasks.members]
         normalized = self.config.normalize_gs_observation
         out["gs_observation"][:] = self.space.project(features) if normalized else features
-
-    def render_model(self) -> mujoco.MjModel:
-        return world.flat_model(self.robot, decorated=True, forces=True)
 
     def _settle(self, rows: np.ndarray) -> None:
         """Let the robots fall into place for one control step, or `idle_steps`, as the benchmark does."""

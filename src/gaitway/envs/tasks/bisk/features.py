@@ -22,11 +22,19 @@ from typing import Protocol
 import numpy as np
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.robots.robot import FORCE_LIMIT, Index, RobotView
+from gaitway.envs.robots.robot import Index, Robot, RobotView, position_components, velocity_components
 from gaitway.envs.vec_env import Component
 
 FEATURES = ("joints", "joints-relz", "bodyfeet", "bodyfeet-relz")
 HEADINGS = ("original", "corrected")
+FEET = {
+    "walker": ("torso", "left_foot", "right_foot"),
+    "humanoid": ("pelvis", "left_foot", "right_foot"),
+    "humanoidpc": ("pelvis", "left_foot", "right_foot"),
+}
+"""Bodies that `bodyfeet` reads: the one that feet are measured from, the left and the right foot."""
+FORCE_LIMIT = 1.0
+"""Contact forces (N) and torques (N m) are shown clipped to this: practically signed contact flags."""
 
 DEGENERATE = 1e-12
 """Below this length a projection has no direction: a robot upside down has no heading."""
@@ -94,7 +102,7 @@ class JointFeatures(Features):
     fields = ("cfrc_ext",)
 
     def __init__(self, name: str, view: RobotView, relative_height: bool) -> None:
-        super().__init__(name, view, view.robot.components_joints(), relative_height)
+        super().__init__(name, view, joint_components(view.robot), relative_height)
         self.height_column = view.robot.height_index
         self._velocities = view.robot.nq
         self._forces = view.robot.nq + view.robot.nv
@@ -182,13 +190,18 @@ def make_features(name: str, view: RobotView, heading: str = "original") -> Feat
     robot, relative_height = view.robot, ending == "relz"
     if base == "joints":
         return JointFeatures(name, view, relative_height)
-    if robot.bodyfeet is None:
-        raise ValueError(
-            f"{robot.name} has no feet; bodyfeet exists for walker, humanoid and humanoidpc, else use joints"
-        )
+    if robot.name not in FEET:
+        raise ValueError(f"{robot.name} has no feet; bodyfeet exists for {', '.join(FEET)}, else use joints")
     if robot.is_planar:
-        return WalkerBodyFeet(name, view, robot.bodyfeet, relative_height)
-    return HumanoidBodyFeet(name, view, robot.bodyfeet, relative_height, heading)
+        return WalkerBodyFeet(name, view, FEET[robot.name], relative_height)
+    return HumanoidBodyFeet(name, view, FEET[robot.name], relative_height, heading)
+
+
+def joint_components(robot: Robot) -> tuple[Component, ...]:
+    """Names and units of the `joints` features: qpos, qvel and the wrench on every body, torque first as in MuJoCo."""
+    kinds = (("torque", "N m"), ("force", "N"))
+    forces = tuple(Component(f"{body}_{kind}", 3, unit) for body in robot.bodies for kind, unit in kinds)
+    return position_components(robot.model) + velocity_components(robot.model) + forces
 
 
 def twist_and_swing(quaternion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

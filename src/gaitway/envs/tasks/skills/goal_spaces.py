@@ -6,7 +6,7 @@ A feature s in its range [lo, hi] is *projected* to u in [-1, 1]: with w = hi - 
 
 A subset of features is written as groups: `0#3+4` are two groups, feature 0 and features 3 and 4 together; combining r
 of them gives a goal space of rank r, written `0,3+4`. Ranges and grammar are those of HSD-3 (Gehring et al. 2021, arXiv
-2110.10809); features are `bodyfeet` of `gaitway.envs.robots.features`.
+2110.10809); features are `bodyfeet` of `gaitway.envs.tasks.bisk.features`.
 """
 
 from __future__ import annotations

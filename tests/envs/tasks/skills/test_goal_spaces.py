@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from gaitway.envs.robots import goal_spaces
-from gaitway.envs.robots.goal_spaces import (
+from gaitway.envs.tasks.skills import goal_spaces
+from gaitway.envs.tasks.skills.goal_spaces import (
     GoalSpace,
     flatten_subset,
     goal_space,
@@ -45,9 +45,9 @@ def test_tables() -> None:
 
 def test_names_are_those_of_the_features() -> None:
     from gaitway.envs.robots import world
-    from gaitway.envs.robots.features import make_features
     from gaitway.envs.robots.registry import get_robot
     from gaitway.envs.robots.robot import RobotView
+    from gaitway.envs.tasks.bisk.features import make_features
 
     for (features, name), space in goal_spaces.GOAL_SPACES.items():
         robot = get_robot(name)

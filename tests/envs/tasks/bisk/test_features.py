@@ -13,9 +13,9 @@ from scipy.spatial.transform import Rotation
 
 from gaitway.envs.batch_task import STAGE_POSITION, STAGE_VELOCITY
 from gaitway.envs.robots import world
-from gaitway.envs.robots.features import heading_of, make_features, twist_and_swing
 from gaitway.envs.robots.registry import ROBOTS, get_robot
 from gaitway.envs.robots.robot import RobotView
+from gaitway.envs.tasks.bisk.features import FEET, heading_of, joint_components, make_features, twist_and_swing
 
 ALL = slice(None)
 ROWS = np.array([1, 4, 5])
@@ -63,6 +63,24 @@ def test_joints(name, size) -> None:
     np.testing.assert_array_equal(write(features, physics, dtype=np.float32), expected.astype(np.float32))
 
 
+def test_components_of_joints() -> None:
+    walker, humanoid = get_robot("walker"), get_robot("humanoid")
+    names = [component.name for component in joint_components(walker)]
+    assert names[:3] == ["rootz", "rootx", "rooty"]
+    assert names[9:12] == ["rootz_velocity", "rootx_velocity", "rooty_velocity"]
+    assert names[18:] == [f"{body}_{kind}" for body in walker.bodies for kind in ("torque", "force")]
+    units = [component.unit for component in joint_components(walker)]
+    assert units[:4] + units[9:13] == ["m", "m", "rad", "rad", "m/s", "m/s", "rad/s", "rad/s"]
+    parts = joint_components(humanoid)
+    assert sum(part.size for part in parts) == 151
+    assert [part.name for part in parts[:5]] == ["root_x", "root_y", "root_z", "root_quaternion", "abdomen_z"]
+    assert parts[3].size == 4
+    assert [(part.name, part.size, part.unit) for part in parts[25:27]] == [
+        ("root_velocity", 3, "m/s"),
+        ("root_angular_velocity", 3, "rad/s"),
+    ]
+
+
 def test_joints_into_part_of_a_larger_array() -> None:
     view, physics = arrays("walker")
     features = make_features("joints", view)
@@ -89,7 +107,7 @@ def test_relative_height_replaces_one_entry(name) -> None:
     view, physics = arrays(name)
     height = np.linspace(0, 1, 6)
     for base in ("joints", "bodyfeet"):
-        if base == "bodyfeet" and view.robot.bodyfeet is None:
+        if base == "bodyfeet" and name not in FEET:
             continue
         plain, relative = make_features(base, view), make_features(f"{base}-relz", view)
         expected = write(plain, physics)
