@@ -18,6 +18,7 @@ from gaitway.analysis.plots import (
     iqm,
     learning_curve_figure,
     losses_figure,
+    metrics_figure,
     plot_run,
     plot_runs,
 )
@@ -62,6 +63,19 @@ def test_speed_gets_a_panel_where_there_is_one(tmp_path):
     figure = learning_curve_figure(load_run(folder))
     speed = next(axes for axes in figure.axes if axes.get_ylabel() == "speed [m/s]")
     assert [y for _, y in lines_of(speed).values()] == [[1.5], [2.5]]
+
+
+def test_every_metric_of_an_environment_is_drawn_without_being_listed(tmp_path):
+    folder = write_run(tmp_path / "run", [1.0])
+    assert metrics_figure(load_run(folder)) is None
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 100, "env/speed": 1.5, "env/foot_height": 0.2, "eval/foot_height": 0.3}\n')
+        file.write('{"step": 100, "eval/jumps_episode": 4, "eval/return_std": 9, "eval/stochastic_return": 9}\n')
+    figure = metrics_figure(load_run(folder))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["foot height", "jumps episode"]
+    assert [[y for _, y in lines_of(axes).values()] for axes in figure.axes] == [[[0.2], [0.3]], [[4]]]
+    assert figure.get_suptitle() == "metrics of run, toy/Walk, seed 0"
+    assert [path.name for path in plot_run(folder)] == ["learning_curve.png", "metrics.png", "losses.png"]
 
 
 def test_steps_of_offline_runs_are_updates(tmp_path):

@@ -40,16 +40,22 @@ STYLE: Any = {
 }
 STEPS_LABEL = "environment steps"
 UNITS = {"return": "return per episode", "length": "episode length [steps]", "speed": "speed [m/s]"}
-"""Axis labels of the metrics that every run has or may have, by the part of their name after the slash."""
+"""Axis labels of the learning curve's metrics, by the part of their name after the slash."""
+RETURNS = ("return_std", "stochastic_return")
+"""What an evaluation tells about the return besides its mean."""
 
 Estimate = Literal["iqm", "mean"]
 Band = Literal["auto", "bootstrap", "minmax"]
 
 
 def plot_run(folder: str | Path) -> list[Path]:
-    """Write plots/learning_curve.png and plots/losses.png into a run folder; returns what there was data for."""
+    """Write learning_curve.png, metrics.png and losses.png into plots/ of a run; returns what there was data for."""
     run = load_run(folder)
-    made = {"learning_curve.png": learning_curve_figure(run), "losses.png": losses_figure(run)}
+    made = {
+        "learning_curve.png": learning_curve_figure(run),
+        "metrics.png": metrics_figure(run),
+        "losses.png": losses_figure(run),
+    }
     return [_save(figure, run.folder / "plots" / name) for name, figure in made.items() if figure is not None]
 
 
@@ -67,24 +73,14 @@ def plot_runs(
 def learning_curve_figure(run: Run) -> Figure | None:
     """Return, speed and episode length against environment steps, in training and in evaluation."""
     shown = [name for name in UNITS if any(len(run.series(f"{kind}/{name}")) for kind in ("train", "eval", "env"))]
-    if not shown:
-        return None
-    figure, panels = _panels(len(shown))
-    for axes, name in zip(panels, shown, strict=True):
-        training = run.series(f"train/{name}")
-        if training.empty:
-            training = run.series(f"env/{name}")
-        evaluation = run.series(f"eval/{name}")
-        if len(training):
-            axes.plot(training.index, training, color=COLOURS[5], linewidth=1.0, label="training, exploring")
-        if len(evaluation):
-            marker = "o" if len(evaluation) <= 40 else ""
-            label = "evaluation, deterministic"
-            axes.plot(evaluation.index, evaluation, color=COLOURS[0], marker=marker, markersize=3.5, label=label)
-        _label(axes, UNITS[name], [run])
-    panels[0].legend(loc="best")
-    figure.suptitle(_title(run))
-    return figure
+    return _curves(run, shown, _title(run))
+
+
+@mpl.rc_context(STYLE)
+def metrics_figure(run: Run) -> Figure | None:
+    """Every metric of the environment that the learning curve does not show, in a panel of its own."""
+    logged = {str(name).partition("/")[2] for name in run.metrics if str(name).startswith(("env/", "eval/"))}
+    return _curves(run, sorted(logged - {*UNITS, *RETURNS}), f"metrics of {_title(run)}")
 
 
 @mpl.rc_context(STYLE)
@@ -150,6 +146,28 @@ def align(runs: Sequence[Run], name: str) -> tuple[np.ndarray, np.ndarray]:
     steps = np.unique(np.concatenate([one.index.to_numpy() for one in series]))
     steps = steps[(steps >= first) & (steps <= last)]
     return steps, np.stack([np.interp(steps, one.index.to_numpy(), one.to_numpy()) for one in series])
+
+
+def _curves(run: Run, names: Sequence[str], title: str) -> Figure | None:
+    """A panel per metric with its curves in training and in evaluation."""
+    if not names:
+        return None
+    figure, panels = _panels(len(names))
+    for axes, name in zip(panels, names, strict=True):
+        training = run.series(f"train/{name}")
+        if training.empty:
+            training = run.series(f"env/{name}")
+        evaluation = run.series(f"eval/{name}")
+        if len(training):
+            axes.plot(training.index, training, color=COLOURS[5], linewidth=1.0, label="training, exploring")
+        if len(evaluation):
+            marker = "o" if len(evaluation) <= 40 else ""
+            label = "evaluation, deterministic"
+            axes.plot(evaluation.index, evaluation, color=COLOURS[0], marker=marker, markersize=3.5, label=label)
+        _label(axes, UNITS.get(name, name.replace("_", " ")), [run])
+    panels[0].legend(loc="best")
+    figure.suptitle(title)
+    return figure
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
