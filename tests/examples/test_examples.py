@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gaitway import make_env
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MAX_LINES = 90
@@ -24,6 +26,7 @@ GAINS = {
     "own_agent": 10.0,
     "own_algorithm": 40.0,
     "own_environment": 10.0,
+    "own_robot": 70.0,
     "reinforce": 10.0,
     "two_processes": 100.0,
 }
@@ -36,6 +39,7 @@ SLOW = {
     "frames_sac",
     "frames_td3",
     "own_algorithm",
+    "own_robot",
     "population",
     "two_processes",
 }
@@ -81,6 +85,11 @@ def check_own_agent(printed: str, folder: Path) -> None:
 
 def check_own_environment(printed: str, folder: Path) -> None:
     assert "docking: no problem found" in printed
+
+
+def check_own_robot(printed: str, folder: Path) -> None:
+    assert "own/balance: no problem found" in printed
+    assert numbers(r"fell ([\d.]+)", printed) == [1.0, 0.0]
 
 
 def check_two_processes(printed: str, folder: Path) -> None:
@@ -140,6 +149,23 @@ def test_an_example_that_learns_nothing_fails(tmp_path):
     printed = run(broken, tmp_path / "here")
     with pytest.raises(AssertionError):
         assert_gain("reinforce", printed)
+
+
+def test_the_own_robot_is_made_by_its_id_and_differs_by_instance(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    with make_env("own_robot:OwnRobotEnv", num_envs=3, seed=1) as env:
+        obs, critic = env.reset(), env.spec.group("critic")
+        assert {name: tuple(values.shape) for name, values in obs.items()} == {"policy": (3, 4), "critic": (3, 7)}
+        assert (obs["critic"][:, :4] == obs["policy"]).all()
+        assert env.spec.metrics == ("upright", "tracking", "effort", "speed", "fell", "physics_error")
+        for instance in range(3):
+            model = env.task.batch.get_model(instance)
+            load, strength = (float(obs["critic"][instance, critic.columns(name)]) for name in ("load", "strength"))
+            assert model.body("load").mass[0] == pytest.approx(load)
+            assert model.actuator("wheels").gear[0] == pytest.approx(3.0 * strength)
+            # 0.6 kg of mast and 0.7 kg of wheels; MuJoCo derives what hangs on a body
+            assert model.body_subtreemass[0] == pytest.approx(1.3 + load)
+        assert len(set(obs["critic"][:, critic.columns("load")].flatten().tolist())) == 3
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
