@@ -10,9 +10,7 @@ import argparse
 import torch
 from _rounds import write
 
-from gaitway.agents.policy import InferencePolicy
-from gaitway.cli.build import build_env
-from gaitway.cli.inspect_run import load_policy, open_run
+from gaitway.cli.build import build_env, load_policy, open_run
 
 STARTS, SECONDS = 10, 10.0
 
@@ -21,8 +19,8 @@ def measure(run: str) -> dict[str, object]:
     """A robot that falls keeps the distance it had covered, and its clock goes on."""
     folder, config = open_run(run)
     with build_env(config, "evaluation", STARTS) as env:
-        policy, _, which = load_policy(folder, config, env, "best")
-        act, obs = InferencePolicy(policy), env.reset(seed=list(range(STARTS)))
+        loaded = load_policy(folder, config, env.spec, "best")
+        act, obs = loaded.inference(), env.reset(seed=list(range(STARTS)))
         steps = round(SECONDS / env.spec.control_dt)
         up = torch.ones(STARTS, dtype=torch.bool)
         distance, steps_up = torch.zeros(STARTS, dtype=torch.float64), torch.zeros(STARTS, dtype=torch.float64)
@@ -34,7 +32,7 @@ def measure(run: str) -> dict[str, object]:
             obs = step.obs
     return {
         "seed": config.seed,
-        "checkpoint": which,
+        "checkpoint": loaded.which,
         "metres_per_second_over_10_s": round(float(distance.mean()) / SECONDS, 3),
         "metres_per_second_while_up": round(float((distance / (steps_up * SECONDS / steps)).mean()), 3),
         "fell_within_10_s": int((~up).sum()),

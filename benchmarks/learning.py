@@ -20,9 +20,10 @@ from scipy.stats import trim_mean
 
 def train(preset: str, seed: int, folder: str, overrides: list[str]) -> dict[str, object]:
     """One run, in a process of its own; a run folder that is finished already is read instead."""
-    from gaitway.cli.build import TrainConfig, build_runner, choices, effective, parse
+    from gaitway.cli.build import build_runner
     from gaitway.cli.compose import compose
     from gaitway.cli.config_file import write_config
+    from gaitway.cli.train_config import TrainConfig, choices, effective, parse
     from gaitway.core.config import to_config
     from gaitway.runners.logger import Logger
     from gaitway.runners.run_folder import RunFolder

@@ -24,8 +24,9 @@ from _rounds import machine, revision
 from classic_gates import gaitway
 
 from gaitway.algorithms.td3 import TD3, TD3Config
-from gaitway.cli.build import TrainConfig, build_env, build_policy, choices, effective, parse
+from gaitway.cli.build import build_env, build_policy
 from gaitway.cli.compose import compose
+from gaitway.cli.train_config import TrainConfig, choices, effective, parse
 from gaitway.core.config import to_config
 from gaitway.core.seeding import stream
 from gaitway.data.dataset import Dataset

@@ -23,8 +23,7 @@ from classic_gates import gaitway
 
 from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.trajectories import plot_histograms
-from gaitway.cli.build import build_env
-from gaitway.cli.inspect_run import load_policy, open_run
+from gaitway.cli.build import build_env, load_policy, open_run
 from gaitway.runners.evaluate import run_episodes
 
 PRESET = "svpg_cartpole"

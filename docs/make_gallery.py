@@ -20,8 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from gaitway import make_env
-from gaitway.agents.policy import InferencePolicy
-from gaitway.cli.inspect_run import load_policy, open_run
+from gaitway.cli.build import load_policy, open_run
 from gaitway.envs.pictures.render import FOLLOW
 from gaitway.envs.pictures.scene import Camera, native_task
 from gaitway.envs.robots.registry import ROBOTS, get_robot
@@ -238,7 +237,7 @@ def runner(run: str) -> tuple[str, Player]:
 
     def play(env: VecEnv) -> tuple[VecEnv, Act]:
         selected = make_wrapper(env, {"name": "select_components", "keep": {"policy": known}})
-        return selected, InferencePolicy(load_policy(folder, config, selected, "best")[0])
+        return selected, load_policy(folder, config, selected.spec, "best").inference()
 
     return contract.id.partition("/")[0], play
 

@@ -17,8 +17,9 @@ from gaitway.analysis.comparison_figures import comparison_figure
 from gaitway.analysis.groups import Group
 from gaitway.analysis.stats import PermutationTest
 from gaitway.analysis.tables import Runs
-from gaitway.cli.build import build_runner, effective, parse
+from gaitway.cli.build import build_runner
 from gaitway.cli.config_file import write_config
+from gaitway.cli.train_config import effective, parse
 from gaitway.core.config import to_config
 from gaitway.runners.logger import Logger
 

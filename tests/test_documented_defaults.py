@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gaitway.algorithms.ppo import PPOConfig
-from gaitway.cli.build import RECIPES, TrainConfig
+from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, from_config
 from gaitway.envs.gym.vector import AsyncOptions
 

@@ -12,7 +12,8 @@ from gaitway.algorithms.a2c import A2C, A2CConfig
 from gaitway.algorithms.algorithm import Now, Schedule
 from gaitway.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig
 from gaitway.algorithms.reinforce import Reinforce, ReinforceConfig
-from gaitway.cli.build import EnvConfig, TrainConfig, build_runner, parse
+from gaitway.cli.build import build_runner
+from gaitway.cli.train_config import EnvConfig, TrainConfig, parse
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.envs.registry import make_env
 

@@ -17,8 +17,9 @@ from gaitway.algorithms import svpg
 from gaitway.algorithms.a2c import A2C, A2CConfig
 from gaitway.algorithms.algorithm import Now, Schedule
 from gaitway.algorithms.svpg import SVPG, ParticleReturns, SVPGConfig
-from gaitway.cli.build import EnvConfig, TrainConfig, build_runner, parse
+from gaitway.cli.build import build_runner
 from gaitway.cli.main import main
+from gaitway.cli.train_config import EnvConfig, TrainConfig, parse
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace

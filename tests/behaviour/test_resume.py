@@ -18,8 +18,9 @@ from gaitway.algorithms.reinforce import ReinforceConfig
 from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.sac import SACConfig
 from gaitway.algorithms.td3 import TD3Config
-from gaitway.cli.build import EnvConfig, TrainConfig, build_runner
+from gaitway.cli.build import build_runner
 from gaitway.cli.config_file import write_config
+from gaitway.cli.train_config import EnvConfig, TrainConfig
 from gaitway.core.config import to_config
 from gaitway.runners.checkpoint import CheckpointConfig
 from gaitway.runners.evaluate import EvaluationConfig

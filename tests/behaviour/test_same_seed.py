@@ -55,7 +55,8 @@ CLASSICS = {
 }
 SCRIPT = """
 import json, sys
-from gaitway.cli.build import TrainConfig, build_runner, choices, effective, parse
+from gaitway.cli.build import build_runner
+from gaitway.cli.train_config import TrainConfig, choices, effective, parse
 from gaitway.cli.compose import compose
 from gaitway.core.config import to_config
 from gaitway.runners.run_folder import RunFolder

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gaitway.cli.build import RECIPES, Recipe, TrainConfig, parse, recipe_of
 from gaitway.cli.main import main
+from gaitway.cli.train_config import RECIPES, Recipe, TrainConfig, parse, recipe_of
 from gaitway.core.config import ConfigError, to_config
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
@@ -23,7 +23,7 @@ import torch
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
 from gaitway.algorithms.ppo import PPO, PPOConfig
-from gaitway.cli.build import RECIPES, Recipe
+from gaitway.cli.train_config import RECIPES, Recipe
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.on_policy import OnPolicyRunner
 

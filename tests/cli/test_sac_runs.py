@@ -8,8 +8,8 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from gaitway.cli.build import EnvConfig, TrainConfig, effective, parse
 from gaitway.cli.main import main
+from gaitway.cli.train_config import EnvConfig, TrainConfig, effective, parse
 from gaitway.core.config import ConfigError, to_config
 from gaitway.runners import capacity
 

@@ -25,6 +25,7 @@ from gaitway.algorithms.terms import (
     ValueLoss,
     policy_weight,
     standardised_advantage,
+    with_further,
 )
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
@@ -100,8 +101,9 @@ class PPOConfig:
 class PPO:
     """Learns from one rollout at a time.
 
-    `terms` replaces the standard list (surrogate, value, entropy, action bound) by another one. Advantages, rewards and
-    old log-probabilities are computed here, once per rollout, so terms see finished numbers.
+    `terms` come behind the standard ones (surrogate, value, entropy, action bound); one of the same name takes their
+    place. Advantages, rewards and old log-probabilities are computed here, once per rollout: terms see finished
+    numbers.
     """
 
     needs_whole_episodes = False
@@ -112,7 +114,7 @@ class PPO:
         config: PPOConfig | None = None,
         *,
         num_envs: int,
-        terms: Sequence[LossTerm] | None = None,
+        terms: Sequence[LossTerm] = (),
         seed: int = 0,
         execution: Execution | None = None,
     ) -> None:
@@ -128,8 +130,7 @@ class PPO:
             rows, what = num_envs, "environments (a policy with memory learns from whole environments)"
         check_minibatches(rows, config.minibatches, what)
         transforms = [standardised_advantage] if config.normalise_advantage == "minibatch" else []
-        listed = standard_terms(config, policy) if terms is None else terms
-        self.terms = Terms(listed, policy, self.device, transforms)
+        self.terms = Terms(with_further(standard_terms(config, policy), terms), policy, self.device, transforms)
         self.reads = self.terms.reads
         self.batches = Minibatches(config.minibatches, "columns" if policy.is_recurrent else "samples")
         self.engine = Engine(

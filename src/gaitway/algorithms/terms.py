@@ -32,8 +32,8 @@ SCORES = ("params", "log_prob", "entropy", "mean")
 class Terms:
     """A list of terms as one loss: the policy runs once per minibatch, then every term is asked and weighed.
 
-    A term may have `prepare(ws)`, fields [T, B, ...] that it adds to a rollout once, before minibatches are cut, and
-    `transform(batch, now)`, which changes a minibatch before the policy runs over it.
+    A term may have `prepare(ws)`, fields [T, B, ...] that it makes once of the rollout variables it reads, in place of
+    these, before minibatches are cut; and `transform(batch, now)`, which changes a minibatch before the policy runs.
     """
 
     def __init__(
@@ -44,9 +44,10 @@ class Terms:
         if len(set(names)) != len(names):
             raise ValueError(f"two terms share a name: {names}; give each its own")
         self._check_outputs()
-        read = dict.fromkeys(name for term in self.terms for name in term.reads if not name.startswith("new/"))
-        self.reads = tuple(read)
+        read = [(term, name) for term in self.terms for name in term.reads if not name.startswith("new/")]
+        self.reads = tuple(dict.fromkeys(name for _, name in read))
         """Variables of the workspace that the terms read."""
+        self._cut = tuple(dict.fromkeys(name for term, name in read if not hasattr(term, "prepare")))
         self.transforms = [*transforms, *(term.transform for term in self.terms if hasattr(term, "transform"))]
         self.now = DeviceNow(device)
         self.coefficients = torch.zeros(len(self.terms), device=device)
@@ -67,7 +68,7 @@ class Terms:
 
     def fields(self, ws: Workspace) -> Batch:
         """What minibatches are cut from for the terms' sake: the variables they read, and what they prepare."""
-        found = {name: ws[name][: ws.T] for name in self.reads}
+        found = {name: ws[name][: ws.T] for name in self._cut}
         if "env/valid" in ws:
             found["weight"] = ws["env/valid"].float()
         if "weight/policy" in ws:
@@ -212,3 +213,13 @@ class ActionBound:
             self.centre, self.half_range = self.centre.to(mean.device), self.half_range.to(mean.device)
         excess = (((mean - self.centre) / self.half_range).abs() - self.margin).clamp(min=0.0)
         return weighted_mean(excess.square().sum(-1), policy_weight(batch)), {}
+
+
+TERMS: dict[str, type | str] = {
+    "surrogate": Surrogate,
+    "value": ValueLoss,
+    "entropy": Entropy,
+    "action_bound": ActionBound,
+    "action_distance": "gaitway.algorithms.action_distance:ActionDistance",
+}
+"""Terms by the names that `algorithm.terms` uses."""

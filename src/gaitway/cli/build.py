@@ -2,212 +2,37 @@
 
 from __future__ import annotations
 
-import os
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
-from gaitway.agents.deterministic_actor_critic import (
-    DeterministicActorCritic,
-    DeterministicActorCriticConfig,
-    SingleCriticConfig,
-)
-from gaitway.agents.particles import Particles, ParticlesConfig
-from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
-from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
-from gaitway.algorithms.a2c import A2C, A2CConfig
-from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
-from gaitway.algorithms.ddpg import DDPG, DDPGConfig
-from gaitway.algorithms.dqn import DQN, DQNConfig
-from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig, EvolvedActorConfig
-from gaitway.algorithms.ppo import PPO, PPOConfig
-from gaitway.algorithms.reinforce import Reinforce, ReinforceConfig
-from gaitway.algorithms.replay_algorithm import ReplayConfig
-from gaitway.algorithms.sac import SAC, SACConfig
-from gaitway.algorithms.svpg import SVPG, SVPGConfig
-from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
-from gaitway.core.config import ConfigError, choose, from_config, resolve_class, to_config
-from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, acting_part
+from gaitway.algorithms.terms import TERMS
+from gaitway.cli.train_config import EnvConfig, TrainConfig, parse, recipe_of
+from gaitway.core.agent import Agent
+from gaitway.core.config import ConfigError, read_config
+from gaitway.core.execution import Execution
+from gaitway.core.parts import find_part, make_part, make_parts
 from gaitway.core.seeding import stream
 from gaitway.data.dataset import DataConfig, Dataset
-from gaitway.envs.mujoco_batch import choose_num_threads
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec, VecEnv
-from gaitway.runners.evolution import EvolutionRunner
+from gaitway.rewards import SOURCES
+from gaitway.rewards.source import Rewards
+from gaitway.runners.callbacks import CALLBACKS
+from gaitway.runners.cast import AGENTS, Cast
+from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
-from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-
-
-class Recipe(NamedTuple):
-    """What an algorithm is made of. Configs are dataclasses; policies are made of (spec, config, generator), algorithms
-    of (policy, config, num_envs, seed, execution)."""
-
-    config: type
-    agent: type
-    policy: Callable[..., Any]
-    algorithm: Callable[..., Any]
-    runner: Callable[..., Runner]
-
-    def runs(self, kind: type[Runner]) -> bool:
-        """Whether its runner is a `kind`."""
-        return isinstance(self.runner, type) and issubclass(self.runner, kind)
-
-
-RECIPES: dict[str, Recipe] = {
-    "ppo": Recipe(PPOConfig, ActorCriticConfig, ActorCritic, PPO, OnPolicyRunner),
-    "a2c": Recipe(A2CConfig, ActorCriticConfig, ActorCritic, A2C, OnPolicyRunner),
-    "reinforce": Recipe(ReinforceConfig, ActorCriticConfig, ActorCritic, Reinforce, OnPolicyRunner),
-    "svpg": Recipe(SVPGConfig, ParticlesConfig, Particles, SVPG, OnPolicyRunner),
-    "sac": Recipe(SACConfig, SoftActorCriticConfig, SoftActorCritic, SAC, OffPolicyRunner),
-    "dqn": Recipe(DQNConfig, ValuePolicyConfig, ValuePolicy, DQN, OffPolicyRunner),
-    "ddpg": Recipe(DDPGConfig, SingleCriticConfig, DeterministicActorCritic, DDPG, OffPolicyRunner),
-    "cem": Recipe(CEMConfig, EvolvedActorConfig, ActorCritic, CEM, EvolutionRunner),
-    "es": Recipe(ESConfig, EvolvedActorConfig, ActorCritic, ES, EvolutionRunner),
-    "td3": Recipe(TD3Config, DeterministicActorCriticConfig, DeterministicActorCritic, TD3, OffPolicyRunner),
-    "td3_bc": Recipe(TD3BCConfig, DeterministicActorCriticConfig, DeterministicActorCritic, TD3BC, OfflineRunner),
-    "bc": Recipe(CloningConfig, ActorCriticConfig, ActorCritic, BehaviourCloning, OfflineRunner),
-}
-"""Algorithms by name."""
-LARGE_UPDATE = 256 * 256
-"""Rows times width from which a second torch thread is worth its waiting."""
-
-
-def recipe_of(name: Any) -> Recipe:
-    """The recipe of an algorithm: one of ours, or one of the user by `package.module:RECIPE`."""
-    if not isinstance(name, str) or ":" not in name:
-        return choose(RECIPES, name, "algorithm.name")
-    recipe = resolve_class(name, "algorithm.name")
-    if not isinstance(recipe, Recipe):
-        reason = f"{name!r} is {recipe!r}; it should be a Recipe(config, agent, policy, algorithm, runner)"
-    elif not all(isinstance(each, type) and is_dataclass(each) for each in (recipe.config, recipe.agent)):
-        reason = f"config and agent of {name!r} should be dataclasses, for the keys of two sections"
-    elif "name" not in {each.name for each in fields(recipe.config)}:
-        reason = f"{recipe.config.__name__} has no field for the name of its recipe; add `name: str = ''` to it"
-    else:
-        return recipe
-    raise ConfigError(f"algorithm.name: {reason}", "algorithm.name")
-
-
-@dataclass(frozen=True)
-class EnvConfig:
-    """Which environment, and how many of it."""
-
-    id: str = "walker/run"
-    """A native id (`gaitway list envs`), `gymnasium:ID`, `envpool:ID` or `package.module:Name`."""
-    num_envs: int = 64
-    num_threads: int | None = None
-    """Simulator threads; null: one per core, but not more than instances."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the task, e.g. {reset_noise_scale: 0}."""
-    wrappers: tuple[dict[str, Any], ...] = ()
-    """Wrappers from the inside out: {name: ..., option: value}."""
-
-
-@dataclass(frozen=True)
-class LoggingConfig:
-    """Where metrics go beside metrics.jsonl."""
-
-    tensorboard: bool = False
-    wandb: dict[str, Any] | None = None
-    """Keyword arguments of wandb.init, e.g. {project: gait, group: walkers, mode: offline}, and interval_s, the least
-    seconds between deliveries; null for none."""
-    compress: bool = False
-    """Pack metrics.jsonl when the run ends; a resumed run unpacks it."""
-
-
-@dataclass(frozen=True)
-class TrainConfig(RunnerConfig):
-    """Everything `gaitway train` can be told."""
-
-    run_dir: str | None = None
-    """Where the run is written; null: a fresh folder under runs/."""
-    device: str = "cpu"
-    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
-    torch_threads: int | None = None
-    """Threads of torch; null: 1, because two torch threads beside a busy simulator cost more than they bring; 2 for
-    off-policy learning on the CPU with batches and networks of 256 or more, beside which the simulator rests."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    logging: LoggingConfig = field(default_factory=LoggingConfig)
-    repositories: tuple[str, ...] = ()
-    """Further git repositories whose state is archived in the run folder."""
-    env: EnvConfig = field(default_factory=EnvConfig)
-    algorithm: Any = field(default_factory=PPOConfig)
-    """The config of the recipe that its `name` stands for."""
-    agent: Any = field(default_factory=ActorCriticConfig)
-    """The agent's config of that recipe."""
-    data: DataConfig = field(default_factory=DataConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name = getattr(self.algorithm, "name", None)
-        recipe = recipe_of(name)
-        for section, wanted in (("algorithm", recipe.config), ("agent", recipe.agent)):
-            found = getattr(self, section)
-            if not isinstance(found, wanted):
-                raise ValueError(f"{section} is a {type(found).__name__}; {name} takes a {wanted.__name__}")
-        if self.torch_threads is not None and self.torch_threads < 1:
-            raise ValueError(f"torch_threads is {self.torch_threads}; use a positive number, or null for 1")
-        if self.run_dir is not None and not self.run_dir.strip():
-            raise ValueError("run_dir is empty; name a folder, or leave it out for a fresh one under runs/")
-
-
-def parse(data: Mapping[str, Any]) -> TrainConfig:
-    """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
-    section = data.get("algorithm") or {}
-    name = section.get("name", "ppo") if isinstance(section, Mapping) else section
-    recipe = recipe_of(name)
-    if isinstance(section, Mapping):  # a recipe of the user may use a config of ours, whose name is another
-        section = {key: value for key, value in section.items() if key != "name"}
-    algorithm: Any = from_config(recipe.config, section, "algorithm")
-    sections: dict[str, Any] = {
-        "algorithm": replace(algorithm, name=name),
-        "agent": from_config(recipe.agent, data.get("agent") or {}, "agent"),
-    }
-    config = from_config(TrainConfig, {**data, **sections})
-    try:
-        torch.device(config.device)
-    except RuntimeError as error:
-        raise ConfigError(f"device is {config.device!r}; use cpu, cuda or cuda:0") from error
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device is {config.device!r} but torch finds no GPU; use device=cpu")
-    Execution(config.execution, config.device)  # refuses what the device cannot do
-    return config
-
-
-def choices() -> dict[str, Any]:
-    """The sections whose keys depend on the algorithm, with their defaults, as `compose` takes them."""
-    sections = {name: sections_of(name) for name in RECIPES}
-    algorithms = {name: each["algorithm"] for name, each in sections.items()}
-    agents = {name: each["agent"] for name, each in sections.items()}
-    return {"choices": {"algorithm": algorithms}, "followers": {"agent": ("algorithm", agents)}, "own": sections_of}
-
-
-def sections_of(name: str) -> dict[str, Any]:
-    """The defaults of the sections `algorithm` and `agent` for an algorithm, plain."""
-    recipe = recipe_of(name)
-    try:
-        return {"algorithm": to_config(recipe.config()) | {"name": name}, "agent": to_config(recipe.agent())}
-    except TypeError as error:
-        reason = f"{name!r} has no plain defaults ({error}); give every field of its config and its agent one"
-        raise ConfigError(f"algorithm.name: {reason}", "algorithm.name") from error
-
-
-def effective(config: TrainConfig) -> TrainConfig:
-    """The config with every automatic choice made, so that a resumed run makes the same ones."""
-    threads = choose_num_threads(config.env.num_threads, config.env.num_envs)
-    torch_threads = config.torch_threads or _choose_torch_threads(config)
-    return replace(config, env=replace(config.env, num_threads=threads), torch_threads=torch_threads)
 
 
 def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None = None) -> VecEnv:
@@ -248,8 +73,65 @@ def build_policy(config: TrainConfig, spec: EnvSpec, generator: torch.Generator 
 def build_algorithm(config: TrainConfig, env: VecEnv) -> Any:
     policy = build_policy(config, env.spec, stream(config.seed, "parameters")).to(config.device)
     execution = Execution(config.execution, config.device)
-    make = recipe_of(config.algorithm.name).algorithm
-    return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution)
+    make, parts = recipe_of(config.algorithm.name).algorithm, {}
+    if getattr(config.algorithm, "terms", ()):
+        given = _given(config, env.spec, policy, env.num_envs, execution)
+        parts["terms"] = _make(config, config.algorithm.terms, TERMS, "algorithm.terms", given)
+    return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution, **parts)
+
+
+def build_cast(
+    config: TrainConfig, spec: EnvSpec, policy: Any, num_envs: int = 1, *, acting: bool = False
+) -> list[Agent]:
+    """The agents that play with the policy, which is among them where the list names it.
+
+    `acting` leaves out those that say they have no part in it (`Agent.plays`), such as a recorder.
+    """
+    given = _given(config, spec, policy, num_envs, None)
+    found: list[Agent] = []
+    for number, entry in enumerate(config.cast):
+        entry = {"name": entry} if isinstance(entry, str) else entry
+        if entry.get("name") == "policy":
+            found.append(policy)
+            continue
+        made = find_part(entry, AGENTS, f"cast[{number}]")[1]
+        if acting and not getattr(made, "plays", True):
+            continue
+        agent = make_part(entry, AGENTS, f"cast[{number}]", given=given, convert_types=_frozen(config))
+        if not isinstance(agent, Agent):
+            raise ConfigError(f"cast[{number}] is a {type(agent).__name__}; derive it from gaitway.Agent", "cast")
+        found.append(agent)
+    return found
+
+
+def build_rewards(config: TrainConfig, spec: EnvSpec, policy: Any, num_envs: int, execution: Execution) -> list[Any]:
+    given = _given(config, spec, policy, num_envs, execution)
+    return _make(config, config.rewards, SOURCES, "rewards", given)
+
+
+def _given(
+    config: TrainConfig, spec: EnvSpec, policy: Any, num_envs: int, execution: Execution | None
+) -> dict[str, Any]:
+    """What a part of a list may ask for by the name of a parameter."""
+    return {
+        "spec": spec,
+        "action": spec.action,
+        "policy": policy,
+        "num_envs": num_envs,
+        "device": torch.device(config.device),
+        "seed": config.seed,
+        "execution": execution or Execution(config.execution, config.device),
+    }
+
+
+def _make(config: TrainConfig, entries: Any, known: Mapping[str, Any], key: str, given: Mapping[str, Any]) -> list[Any]:
+    return make_parts(entries, known, key, given=given, convert_types=_frozen(config))
+
+
+def _frozen(config: TrainConfig) -> dict[Any, Callable[[Any, str], Any]]:
+    """How an option becomes a policy: it names the folder of a run."""
+
+    return {Policy: lambda path, key: load_frozen(path, key, config.device)}
 
 
 def build_data(config: TrainConfig, policy: Any) -> Dataset | None:
@@ -296,18 +178,111 @@ def build_runner(
     if data is not None:
         parts["data"] = data
         parts |= {} if recipe.runs(OfflineRunner) else {"prefill": config.data.prefill, "share": config.data.share}
+    lists: dict[str, Any] = {
+        "cast": build_cast(config, env.spec, algorithm.policy, env.num_envs),
+        "rewards": build_rewards(config, env.spec, algorithm.policy, env.num_envs, algorithm.execution),
+        "callbacks": _make(config, config.callbacks, CALLBACKS, "callbacks", {}),
+    }
+    for key, made in lists.items():
+        if made and key not in inspect.signature(recipe.runner).parameters:
+            raise ConfigError(f"{config.algorithm.name} has no use for {key}; leave the list empty", key)
+        parts |= {key: made} if made else {}
     return recipe.runner(env, algorithm, runner_config, **parts)
 
 
-def default_run_dir(config: TrainConfig, experiment: str | None) -> str:
-    """runs/<experiment or environment>_<seed>, with a number behind it if that is taken."""
-    stem = experiment or config.env.id.replace("/", "_").replace(":", "_")
-    base = Path("runs") / f"{stem}_{config.seed}"
-    candidate, number = base, 1
-    while candidate.exists():
-        number += 1
-        candidate = base.with_name(f"{base.name}_{number}")
-    return str(candidate)
+class LoadedPolicy(NamedTuple):
+    """What a checkpoint holds of a run's cast."""
+
+    policy: Any
+    cast: Cast
+    steps: int
+    which: str
+    """The checkpoint: `last` where there is no best."""
+
+    def inference(
+        self, stochastic: bool = False, generator: torch.Generator | None = None
+    ) -> InferencePolicy | CastPolicy:
+        """What acts, as a function of observations."""
+        return self.cast.inference(stochastic, generator)
+
+
+def open_run(path: str) -> tuple[RunFolder, TrainConfig]:
+    """The run folder and its config; torch set to the run's thread count."""
+    folder = RunFolder.open(path)
+    config = parse(read_config(folder.config))
+    if config.torch_threads:
+        torch.set_num_threads(config.torch_threads)
+    return folder, config
+
+
+def load_policy(folder: RunFolder, config: TrainConfig, spec: EnvSpec | None, which: str) -> LoadedPolicy:
+    """The policy of a checkpoint; `spec` is that of the environment it is to play in, which must show what acting reads
+    and take its actions."""
+    checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
+    if which == "best" and not (folder.checkpoints / "best").exists():
+        which = "last"
+    state, steps = checkpoints.load(which)
+    contract = EnvSpec.from_dict(folder.read_contract())
+    policy = build_policy(config, contract)
+    others = build_cast(config, contract, policy, acting=True)
+    whole = others if any(agent is policy for agent in others) else [policy, *others]
+    cast = Cast(policy, acting_part(whole), config.seed)
+    if spec is not None:
+        misfit = misfit_of(contract, spec, cast.reads())
+        if misfit is not None:
+            raise ConfigError(f"the policy of {folder.path} does not fit {spec.id}: {misfit}")
+    policy.load_state_dict(state["algorithm"]["policy"])
+    cast.load_state_dict(state.get("cast", {}))
+    for agent in cast.agents:
+        agent.to(config.device).eval()
+    return LoadedPolicy(policy, cast, steps, which)
+
+
+def load_learnt(config: TrainConfig, contract: EnvSpec, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything of a checkpoint's state that was learnt, by name: policy, reward sources, agents of the cast."""
+    policy = build_policy(config, contract)
+    policy.load_state_dict(state["algorithm"]["policy"])
+    cast = Cast(policy, build_cast(config, contract, policy, acting=True), config.seed)
+    cast.load_state_dict(state.get("cast", {}))
+    rewards = Rewards(build_rewards(config, contract, policy, config.env.num_envs, Execution(device="cpu")))
+    rewards.load_state_dict(state.get("sources", {}))
+    return {"policy": policy} | rewards.modules() | cast.modules()
+
+
+def load_frozen(path: Any, key: str, device: str) -> Policy:
+    """The best policy of a run, for parts of a configuration that take one."""
+    if not isinstance(path, str):
+        raise ConfigError(f"{key} is {path!r}; name the folder of a run", key)
+    folder = RunFolder.open(path)
+    config = parse(read_config(folder.config))
+    loaded = load_policy(folder, config, None, "best")
+    if len(loaded.cast.agents) > 1:
+        raise ConfigError(f"{key}: what acts in {path} is more than a policy; name a run without a cast", key)
+    return loaded.policy.requires_grad_(False).to(device)
+
+
+def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str | None:
+    """What an environment lacks of what acting reads, in words; None if nothing."""
+    there = {group.name: group for group in spec.groups}
+    for group in contract.groups:
+        if f"env/obs/{group.name}" not in reads:
+            continue
+        if group.name not in there:
+            return f"it was trained with the observation {group.name!r}, which is not among {sorted(there)}"
+        found = there[group.name]
+        if group.shape != found.shape:
+            return f"it was trained with {group.name!r} of shape {list(group.shape)}, here it is {list(found.shape)}"
+        if group != found:
+            pairs = zip(group.components, found.components, strict=False)
+            differing = next(((one, other) for one, other in pairs if one != other), None)
+            names = "" if differing is None else f", {differing[0].name!r} there and {differing[1].name!r} here"
+            return f"the numbers in {group.name!r} mean something else{names}"
+    if contract.action != spec.action:
+        return (
+            f"it was trained with the actions {', '.join(contract.action.names)}, "
+            f"here they are {', '.join(spec.action.names)} or have other limits"
+        )
+    return None
 
 
 def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:
@@ -319,13 +294,3 @@ def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:
     if "options" in merged:
         merged["options"] = {**env.options, **merged["options"]}
     return replace(env, **merged)
-
-
-def _choose_torch_threads(config: TrainConfig) -> int:
-    """The fixed rule: one, or two where they help and are there. The simulator waits while a replay is learnt from."""
-    if not isinstance(config.algorithm, ReplayConfig) or torch.device(config.device).type != "cpu":
-        return 1
-    agent = to_config(config.agent)
-    width = max((size for key, sizes in agent.items() if key.endswith("hidden") for size in sizes), default=0)
-    wanted = 2 if config.algorithm.batch_size * width >= LARGE_UPDATE else 1
-    return min(wanted, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

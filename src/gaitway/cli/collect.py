@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gaitway.envs.vec_env import VecEnv
     from gaitway.runners.episodes import EpisodeStatistics
-    from gaitway.runners.evaluate import Policy
+    from gaitway.runners.evaluate import Actor
     from gaitway.runners.progress import Progress
 
 
@@ -74,13 +74,12 @@ def _show(progress: Progress, made: int, episodes: EpisodeStatistics) -> None:
     progress.update(made, {"train/return": episodes.returns[-1]} if episodes.returns else {}, {})
 
 
-def _player(options: argparse.Namespace) -> tuple[VecEnv, Policy, str]:
+def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str]:
     """The environment, what plays in it, and both in words."""
     from dataclasses import replace
 
-    from gaitway.agents.policy import InferencePolicy
-    from gaitway.cli.build import EnvConfig, TrainConfig, build_env
-    from gaitway.cli.inspect_run import load_policy, open_run
+    from gaitway.cli.build import build_env, load_policy, open_run
+    from gaitway.cli.train_config import EnvConfig, TrainConfig
     from gaitway.core.config import ConfigError
     from gaitway.core.seeding import check_seed, stream
     from gaitway.runners.collect import RandomPolicy
@@ -98,9 +97,9 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Policy, str]:
         return env, RandomPolicy(env.spec.action, generator), f"random actions in {config.env.id}, seed {options.seed}"
     if folder is None:
         raise ConfigError(f"{options.source} is no run folder and has no policy {which!r}; use --policy random")
-    policy, steps, which = load_policy(folder, config, env, which)
-    act: Policy = InferencePolicy(policy, options.stochastic, generator)
-    described = f"{config.algorithm.name}, {which} of {folder.path.name} (step {steps:,})"
+    loaded = load_policy(folder, config, env.spec, which)
+    act: Actor = loaded.inference(options.stochastic, generator)
+    described = f"{config.algorithm.name}, {loaded.which} of {folder.path.name} (step {loaded.steps:,})"
     described += ", stochastic" if options.stochastic else ""
     if options.random_share:
         act = RandomPolicy(env.spec.action, generator, act, options.random_share)

@@ -16,26 +16,14 @@ from gymnasium.error import Error as GymnasiumError
 
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
-from gaitway.cli.build import (
-    Runner,
-    TrainConfig,
-    build_algorithm,
-    build_data,
-    build_env,
-    build_runner,
-    check_evaluation,
-    choices,
-    default_run_dir,
-    effective,
-    parse,
-    recipe_of,
-)
+from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, build_runner, check_evaluation
 from gaitway.cli.collect import collect
 from gaitway.cli.compare import compare
 from gaitway.cli.compose import compose, read_config, write_config
 from gaitway.cli.config_file import change_value
 from gaitway.cli.inspect_run import bench, check, console, evaluate, info, list_what, plot
 from gaitway.cli.play import play
+from gaitway.cli.train_config import TrainConfig, choices, default_run_dir, effective, parse, recipe_of
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
 from gaitway.data.dataset import Dataset

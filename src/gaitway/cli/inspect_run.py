@@ -10,16 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from rich.console import Console
 from rich.table import Table
 
-from gaitway.agents.policy import InferencePolicy, learnt_parameters
+from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
 from gaitway.analysis.plots import plot_run, plot_runs
 from gaitway.analysis.runs import find_runs
-from gaitway.cli.build import RECIPES, TrainConfig, build_env, build_policy, parse
-from gaitway.cli.compose import list_experiments, read_config
+from gaitway.cli.build import build_env, load_learnt, load_policy, open_run
+from gaitway.cli.compose import list_experiments
+from gaitway.cli.train_config import RECIPES
 from gaitway.core.config import ConfigError
 from gaitway.core.files import FORMAT_VERSION
 from gaitway.core.seeding import stream
@@ -29,7 +29,6 @@ from gaitway.envs.robots.registry import ROBOTS
 from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
-from gaitway.runners.run_folder import RunFolder
 
 log = logging.getLogger("gaitway")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -39,18 +38,19 @@ def evaluate(options: argparse.Namespace) -> int:
     folder, config = open_run(options.run)
     episodes = options.episodes or config.evaluation.episodes
     with build_env(config, "evaluation", min(episodes, 64)) as env:
-        policy, steps, which = load_policy(folder, config, env, options.checkpoint)
+        loaded = load_policy(folder, config, env.spec, options.checkpoint)
 
-        def make_policy(stochastic: bool) -> InferencePolicy:
-            return InferencePolicy(policy, stochastic, stream(config.seed, "evaluation", env.device))
+        def make_policy(stochastic: bool) -> InferencePolicy | CastPolicy:
+            return loaded.inference(stochastic, stream(config.seed, "evaluation", env.device))
 
         result: dict[str, Any] = dict(evaluate_policy(env, make_policy, config.evaluation, episodes))
-    result |= {"episodes": episodes, "checkpoint": which, "steps": steps}
+    result |= {"episodes": episodes, "checkpoint": loaded.which, "steps": loaded.steps}
     if options.json:
         print(json.dumps(result))
         return 0
     console.print(
-        f"{config.env.id}, {which} checkpoint (step {steps:,}), {episodes} episodes on seeds 0..{episodes - 1}"
+        f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,}), {episodes} episodes on seeds "
+        f"0..{episodes - 1}"
     )
     for name, value in sorted(result.items()):
         if isinstance(value, float):
@@ -72,14 +72,13 @@ def info(options: argparse.Namespace) -> int:
     folder, config = open_run(options.run)
     state, steps = Checkpoints(folder.checkpoints, folder.run_id).load("last")
     contract = EnvSpec.from_dict(folder.read_contract())
-    policy = build_policy(config, contract)
-    policy.load_state_dict(state["algorithm"]["policy"])
+    learnt = load_learnt(config, contract, state)
     found = {
         "algorithm": config.algorithm.name,
         "env": config.env.id,
         "steps": steps,
-        "parameters_sha256": parameters_sha256(learnt_parameters({"policy": policy})),
-        "parameters": sum(p.numel() for p in policy.parameters() if p.requires_grad),
+        "parameters_sha256": parameters_sha256(learnt_parameters(learnt)),
+        "parameters": sum(p.numel() for p in learnt["policy"].parameters() if p.requires_grad),
         "format_version": FORMAT_VERSION,
         "gaitway_version": state["version"],
         "best": state["best"],
@@ -152,30 +151,3 @@ def bench(options: argparse.Namespace) -> int:
     sys.path.insert(0, str(folder))
     runpy.run_path(str(scripts[options.name]), run_name="__main__")
     return 0
-
-
-def open_run(path: str) -> tuple[RunFolder, TrainConfig]:
-    """The run folder and its config; torch set to the run's thread count."""
-    folder = RunFolder.open(path)
-    config = parse(read_config(folder.config))
-    if config.torch_threads:
-        torch.set_num_threads(config.torch_threads)
-    return folder, config
-
-
-def load_policy(folder: RunFolder, config: TrainConfig, env: VecEnv, which: str) -> tuple[Any, int, str]:
-    """A trained policy, its environment steps and which checkpoint it is (`last` where there is no best)."""
-    checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
-    if which == "best" and not (folder.checkpoints / "best").exists():
-        which = "last"
-    state, steps = checkpoints.load(which)
-    contract = EnvSpec.from_dict(folder.read_contract())
-    if contract.groups != env.spec.groups or contract.action != env.spec.action:
-        raise ConfigError(
-            f"{config.env.id} has changed since this run: its observations or actions differ from contract.json; "
-            "evaluate with the environment the policy was trained on"
-        )
-    policy = build_policy(config, env.spec)
-    policy.load_state_dict(state["algorithm"]["policy"])
-    policy.to(config.device).eval()
-    return policy, steps, which

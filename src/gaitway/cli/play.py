@@ -20,7 +20,7 @@ from gaitway.envs.pictures.scene import Camera, native_task
 from gaitway.envs.pictures.viewer import Screen, ScreenError, has_screen, open_screen
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.encoders import check_kind, check_size, video_problem
-from gaitway.runners.evaluate import Policy
+from gaitway.runners.evaluate import Actor
 from gaitway.runners.film import record_episode
 
 EXIT_TERMINATED = 143
@@ -43,7 +43,7 @@ def play(options: argparse.Namespace) -> int:
 
 
 def watch(
-    env: VecEnv, act: Policy, seed: int, steps: float, through_ends: bool, screen: Screen | None = None
+    env: VecEnv, act: Actor, seed: int, steps: float, through_ends: bool, screen: Screen | None = None
 ) -> tuple[int, float]:
     """Play at most `steps` steps, of one episode unless `through_ends`; returns their number and the sum of rewards.
 

@@ -12,15 +12,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.runs import find_runs, is_run_folder
-from gaitway.cli.build import EnvConfig, TrainConfig, build_env
-from gaitway.cli.inspect_run import load_policy, open_run
+from gaitway.cli.build import build_env, load_policy, open_run
+from gaitway.cli.train_config import EnvConfig, TrainConfig
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.seeding import check_seed, stream
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, VecEnv
+from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
 from gaitway.runners.collect import RandomPolicy
-from gaitway.runners.evaluate import Policy
+from gaitway.runners.evaluate import Actor
 from gaitway.runners.run_folder import RunFolder
 
 WITHOUT_RUN = ("random", "zero")
@@ -32,7 +31,7 @@ class Player:
 
     env: VecEnv
     """One instance."""
-    act: Policy
+    act: Actor
     config: TrainConfig
     folder: RunFolder | None
     """Of the run that was named to be played; None if an environment was."""
@@ -92,19 +91,16 @@ def _player(
     folder = None if played is None else RunFolder(played)
     env_id = env.spec.id
     if trained is None:
-        act: Policy = ZeroPolicy(env.spec.action)
+        act: Actor = ZeroPolicy(env.spec.action)
         words = "zero actions"
         if chosen == "random":
             act = RandomPolicy(env.spec.action, stream(options.seed, "play", env.device))
             words = "random actions"
         return Player(env, act, config, folder, f"{env_id}, {words}, seed {options.seed}", (env_id, words))
-    misfit = _misfit(EnvSpec.from_dict(trained.read_contract()), env.spec)
-    if misfit is not None:
-        raise ConfigError(f"the policy of {trained.path} does not fit {env_id}: {misfit}")
-    policy, steps, which = load_policy(trained, config, env, options.checkpoint)
-    words = f"{which} checkpoint (step {steps:,})"
+    loaded = load_policy(trained, config, env.spec, options.checkpoint)
+    words = f"{loaded.which} checkpoint (step {loaded.steps:,})"
     what = f"{trained.path}: {words}" if played == trained.path else f"{env_id}, {trained.path}: {words}"
-    return Player(env, InferencePolicy(policy), config, folder, what, (env_id, f"{steps:,} steps"))
+    return Player(env, loaded.inference(), config, folder, what, (env_id, f"{loaded.steps:,} steps"))
 
 
 def chosen_run(path: str) -> Path:
@@ -157,27 +153,3 @@ def _environment(config: TrainConfig, source: str) -> Iterator[VecEnv]:
         raise
     with env:
         yield env
-
-
-def _misfit(contract: EnvSpec, spec: EnvSpec) -> str | None:
-    """What an environment lacks that a policy was trained with, in words; None if nothing."""
-    there = {group.name: group for group in spec.groups}
-    for group in contract.groups:
-        if group.name not in there:
-            return f"it was trained with the observation {group.name!r}, which is not among {sorted(there)}"
-        found = there[group.name]
-        if group.shape != found.shape:
-            return f"it was trained with {group.name!r} of shape {list(group.shape)}, here it is {list(found.shape)}"
-        if group != found:
-            pairs = zip(group.components, found.components, strict=False)
-            differing = next(((one, other) for one, other in pairs if one != other), None)
-            names = "" if differing is None else f", {differing[0].name!r} there and {differing[1].name!r} here"
-            return f"the numbers in {group.name!r} mean something else{names}"
-    if contract.action != spec.action:
-        return (
-            f"it was trained with the actions {', '.join(contract.action.names)}, "
-            f"here they are {', '.join(spec.action.names)} or have other limits"
-        )
-    if len(there) != len(contract.groups):
-        return f"it was trained without {sorted(set(there) - {group.name for group in contract.groups})}"
-    return None

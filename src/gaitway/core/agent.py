@@ -31,6 +31,8 @@ class Agent(nn.Module):
     """Variables that `step` writes, prefix included."""
     memories: Mapping[str, Any] = MappingProxyType({})
     """Variables, without prefix, that hold the state before each row, and one row more; `step` writes row t + 1."""
+    plays = True
+    """Whether actions may depend on it; one that only watches is left out where a trained cast is loaded to play."""
     is_recordable = False
     """Whether `step` is work on tensors alone that looks at no value, reads and writes row t (memories: writes t + 1):
     a GPU may then record it."""

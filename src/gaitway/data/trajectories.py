@@ -11,6 +11,7 @@ leaves the dataset as it was after its last chunk. One writer at a time. Reading
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,32 @@ class TrajectoryWriter:
         self._chunks.append({"name": name, "steps": episodes.num_steps, "episodes": len(episodes)})
         self._write_index()
         self._waiting = []
+
+    def drop(self, columns: Tensor) -> None:
+        """Forget the unfinished episodes of the environments where `columns` [B] is true."""
+        keep = ~columns[self._columns]
+        self._open = {name: value[keep] for name, value in self._open.items()}
+        self._columns = self._columns[keep]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the dataset stands; complete episodes are on disk when this returns."""
+        self.flush()
+        open_steps = {name: value.clone() for name, value in self._open.items()}
+        return {"chunks": len(self._chunks), "open": open_steps, "columns": self._columns, "count": self._num_columns}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on as the writer that gave `state`: what it wrote to the folder later is taken back."""
+        if state["chunks"] > len(self._chunks):
+            raise DatasetError(
+                f"{self.folder} holds {len(self._chunks)} parts and {state['chunks']} are needed to go on; put the "
+                "dataset back where it was"
+            )
+        later, self._chunks = self._chunks[state["chunks"] :], self._chunks[: state["chunks"]]
+        self._waiting, self._open = [], dict(state["open"])
+        self._columns, self._num_columns = state["columns"], state["count"]
+        self._write_index()
+        for chunk in later:
+            shutil.rmtree(self.folder / chunk["name"], ignore_errors=True)
 
     def close(self) -> None:
         """Write all episodes; unfinished ones end here as if truncated."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from gaitway.agents.observations import Observations, default_groups, input_size
 from gaitway.algorithms.algorithm import Batch, Coefficient, Now
 from gaitway.algorithms.engine import Engine
 from gaitway.core.execution import Execution
@@ -37,7 +38,7 @@ class RandomNetworkDistillation(nn.Module):
         self,
         spec: EnvSpec,
         weight: Coefficient = 1.0,
-        group: str = "policy",
+        groups: tuple[str, ...] = (),
         hidden: tuple[int, ...] = (64, 64),
         size: int = 16,
         learning_rate: float = 1e-3,
@@ -47,17 +48,19 @@ class RandomNetworkDistillation(nn.Module):
         device: torch.device | str = "cpu",
         execution: Execution | None = None,
     ) -> None:
-        """`group` is what novelty is judged by; `updates` gradient steps of `batch_size` rows follow every rollout."""
+        """Novelty is judged by `groups` (none: what an actor reads by default); `updates` gradient steps of
+        `batch_size` rows follow every rollout."""
         super().__init__()
-        if group not in spec.group_names or not spec.group(group).is_vector:
-            vectors = [known.name for known in spec.groups if known.is_vector]
-            raise ValueError(f"group is {group!r}; novelty is judged by a vector group, of which there are {vectors}")
+        chosen = groups or default_groups(spec, "actor", Observations())
+        vectors = [known.name for known in spec.groups if known.is_vector]
+        if not set(chosen) <= set(vectors):
+            raise ValueError(f"groups is {list(chosen)}; novelty is judged by vectors, of which there are {vectors}")
         if min(size, updates, batch_size) < 1 or learning_rate <= 0:
             raise ValueError("size, updates, batch_size and learning_rate must all be positive")
-        self.weight, self.variable, self.updates = weight, f"env/obs/{group}", updates
-        self.reads = (self.variable,)
+        self.weight, self.updates = weight, updates
+        self.reads = tuple(f"env/obs/{name}" for name in chosen)
         generator = stream(seed, "rnd parameters")
-        inputs = spec.group(group).shape[0]
+        inputs = input_size(spec, chosen)
         self.target = MLP(inputs, hidden, size, "relu", None, "orthogonal", 1.0, generator).requires_grad_(False)
         self.predictor = MLP(inputs, hidden, size, "relu", None, "orthogonal", 1.0, generator)
         self.observations, self.errors = RunningNorm((inputs,), clip=CLIP), RunningNorm(())
@@ -71,12 +74,12 @@ class RandomNetworkDistillation(nn.Module):
         self._learn = execution.program(lambda: self.engine.step({"obs": self._rows}), "a step of the novelty reward")
 
     def annotate(self, ws: Workspace) -> None:
-        error = self._error(self.observations(ws.following(self.variable)))
+        error = self._error(self.observations(self._reached(ws)))
         ws["reward/rnd"] = error * torch.rsqrt(self.errors.var + 1e-8).float()
 
     def update(self, ws: Workspace, now: Now) -> dict[str, Tensor]:
         with torch.no_grad():
-            seen, valid = ws.following(self.variable), ws["env/valid"] if "env/valid" in ws else None
+            seen, valid = self._reached(ws), ws["env/valid"] if "env/valid" in ws else None
             self.observations.update(seen, valid)
             observed = self.observations(seen)
             self.errors.update(self._error(observed), valid)
@@ -94,6 +97,10 @@ class RandomNetworkDistillation(nn.Module):
         self.engine.load_state_dict(state["engine"])  # type: ignore[arg-type]
         self.generator.set_state(state["stream"])  # type: ignore[arg-type]
         self._learn.forget()
+
+    def _reached(self, ws: Workspace) -> Tensor:
+        """The observations that steps led to, [T, B, D]."""
+        return torch.cat([ws.following(name).float() for name in self.reads], -1)
 
     def _error(self, observed: Tensor) -> Tensor:
         return (self.target(observed) - self.predictor(observed)).square().mean(-1)

@@ -23,6 +23,9 @@ from gaitway.rewards.source import Rewards
 
 log = logging.getLogger("gaitway")
 
+AGENTS = {"recorder": "gaitway.agents.recorder:Recorder"}
+"""Agents by the names that `cast` in a configuration uses; `policy` says where the policy stands among them."""
+
 
 class Cast:
     """A policy and further agents, in the order in which they act; a list without the policy runs behind it."""

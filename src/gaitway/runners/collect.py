@@ -17,7 +17,7 @@ from gaitway.data.trajectories import TrajectoryWriter
 from gaitway.envs.env_agent import env_variables
 from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
 from gaitway.runners.episodes import EpisodeStatistics
-from gaitway.runners.evaluate import Policy
+from gaitway.runners.evaluate import Actor
 from gaitway.runners.upkeep import counted_steps
 
 ROWS = 256
@@ -29,7 +29,7 @@ class RandomPolicy:
     """Any action, each as likely as any other; or those of another policy, with a share of such actions among them."""
 
     def __init__(
-        self, action: ActionSpec, generator: torch.Generator, policy: Policy | None = None, share: float = 1.0
+        self, action: ActionSpec, generator: torch.Generator, policy: Actor | None = None, share: float = 1.0
     ) -> None:
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"the share of random actions is {share}; use a number from 0 to 1")
@@ -64,7 +64,7 @@ class RandomPolicy:
 @torch.no_grad()
 def collect_steps(
     env: VecEnv,
-    act: Policy,
+    act: Actor,
     writer: TrajectoryWriter,
     steps: int,
     report: Callable[[int, EpisodeStatistics], None] = lambda made, episodes: None,
@@ -93,7 +93,7 @@ def collect_steps(
     return episodes
 
 
-def _step(env: VecEnv, act: Policy, obs: Observation, ws: Workspace, t: int) -> Observation:
+def _step(env: VecEnv, act: Actor, obs: Observation, ws: Workspace, t: int) -> Observation:
     """Row t of the workspace; returns the observation after it."""
     for name in env.spec.group_names:
         ws.put(f"env/obs/{name}", t, obs[name])

@@ -42,15 +42,15 @@ class EvaluationConfig:
             raise ValueError(f"{found}; use >= 0, >= 1 and >= 1")
 
 
-class Policy(Protocol):
-    """Anything that maps observations to actions and can forget."""
+class Actor(Protocol):
+    """Anything that maps observations to actions and can forget: an `InferencePolicy`, a script."""
 
     def __call__(self, obs: Observation) -> Tensor: ...
 
     def reset(self, mask: Tensor | None = None) -> None: ...
 
 
-def run_episodes(env: VecEnv, act: Policy, episodes: int, max_steps: int = 10_000) -> dict[str, Tensor]:
+def run_episodes(env: VecEnv, act: Actor, episodes: int, max_steps: int = 10_000) -> dict[str, Tensor]:
     """One episode on each seed 0..episodes-1; every result is float64 [episodes]: return, length and the metrics."""
     parts = []
     for first in range(0, episodes, env.num_envs):
@@ -60,7 +60,7 @@ def run_episodes(env: VecEnv, act: Policy, episodes: int, max_steps: int = 10_00
 
 
 def evaluate(
-    env: VecEnv, make_policy: Callable[[bool], Policy], config: EvaluationConfig, episodes: int | None = None
+    env: VecEnv, make_policy: Callable[[bool], Actor], config: EvaluationConfig, episodes: int | None = None
 ) -> dict[str, float]:
     """Means over episodes: return, length, the environment's metrics, and `stochastic_return` if asked for.
 
@@ -76,7 +76,7 @@ def evaluate(
     return result
 
 
-def play_episodes(env: VecEnv, act: Policy, seeds: int | list[int], max_steps: int) -> dict[str, Tensor]:
+def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: int) -> dict[str, Tensor]:
     """One episode of every instance, which start from `seeds`: return, length and the metrics, float64 [B]."""
     obs = env.reset(seed=seeds)
     act.reset()

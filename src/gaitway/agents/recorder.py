@@ -1,0 +1,69 @@
+"""A cast agent that keeps what is played: whole episodes, as a dataset that `bc`, `td3_bc` and `data.path` read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaitway.core.agent import Agent
+from gaitway.core.workspace import Workspace
+from gaitway.data.trajectories import TrajectoryWriter
+from gaitway.envs.vec_env import EnvSpec
+
+
+class Recorder(Agent):
+    """Records the episodes of training that begin after `start` environment steps into the dataset at `path`.
+
+    Whole episodes are on disk with every checkpoint. A resumed run takes back what was written after its checkpoint and
+    goes on, so that the dataset is the one of a run that was never interrupted.
+    """
+
+    plays = False
+
+    def __init__(self, spec: EnvSpec, path: str, start: int = 0, description: str = "") -> None:
+        super().__init__()
+        if start < 0:
+            raise ValueError(f"start is {start}; use a number of environment steps, 0 for the first")
+        self.start, self.steps = start, 0
+        self.writer = TrajectoryWriter(path, spec, description=description)
+        self.reads = ("action", *(f"env/obs/{name}" for name in spec.group_names))
+        self._recording: Tensor | None = None
+        self._ended: Tensor | None = None
+
+    def step(self, ws: Workspace, t: int) -> None:
+        """Rows are recorded when they are complete."""
+
+    def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
+        """Drop episodes that were broken off without an end, by an environment that could not go on from a
+        checkpoint."""
+        if self._ended is not None and t == 0:
+            self.writer.drop(mask.cpu() & ~self._ended)
+
+    def collected(self, ws: Workspace, start: int, stop: int) -> None:
+        done = ws["env/done"][start:stop].cpu()
+        if self.steps >= self.start:
+            self._record(ws.slice(start, stop), done)
+        self.steps += done.numel()
+        self._ended = done[-1].clone()
+
+    def _record(self, rows: Workspace, done: Tensor) -> None:
+        """Add the rows of episodes that began after `start`; those of others stand there as not valid."""
+        if self._recording is None:
+            self._recording = torch.full((rows.B,), self.steps == 0) if self._ended is None else self._ended.clone()
+        began = torch.cat((self._recording[None], self._recording | (done.cumsum(0) > 0)))
+        self._recording = began[-1]
+        kept = {name: rows[name] for name in rows}
+        if not bool(began[:-1].all()):
+            valid = began[:-1].to(rows["env/reward"].device)
+            kept["env/valid"] = rows["env/valid"] & valid if "env/valid" in rows else valid
+        self.writer.add(Workspace.packed(kept, extra_row=rows.extra_row))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"steps": self.steps, "writer": self.writer.state_dict()}
+        return state | {"recording": self._recording, "ended": self._ended}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.steps, self._recording, self._ended = state["steps"], state["recording"], state["ended"]
+        self.writer.load_state_dict(state["writer"])

@@ -1,0 +1,232 @@
+"""What `gaitway train` can be told: recipes of algorithms, and the configuration as frozen dataclasses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
+from gaitway.agents.deterministic_actor_critic import (
+    DeterministicActorCritic,
+    DeterministicActorCriticConfig,
+    SingleCriticConfig,
+)
+from gaitway.agents.particles import Particles, ParticlesConfig
+from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
+from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
+from gaitway.algorithms.a2c import A2C, A2CConfig
+from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
+from gaitway.algorithms.ddpg import DDPG, DDPGConfig
+from gaitway.algorithms.dqn import DQN, DQNConfig
+from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig, EvolvedActorConfig
+from gaitway.algorithms.ppo import PPO, PPOConfig
+from gaitway.algorithms.reinforce import Reinforce, ReinforceConfig
+from gaitway.algorithms.replay_algorithm import ReplayConfig
+from gaitway.algorithms.sac import SAC, SACConfig
+from gaitway.algorithms.svpg import SVPG, SVPGConfig
+from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
+from gaitway.core.config import ConfigError, choose, from_config, resolve_class, to_config
+from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.data.dataset import DataConfig
+from gaitway.envs.mujoco_batch import choose_num_threads
+from gaitway.runners.evolution import EvolutionRunner
+from gaitway.runners.off_policy import OffPolicyRunner
+from gaitway.runners.offline import OfflineRunner
+from gaitway.runners.on_policy import OnPolicyRunner
+from gaitway.runners.runner import Runner
+from gaitway.runners.runner_config import RunnerConfig
+
+
+class Recipe(NamedTuple):
+    """What an algorithm is made of. Configs are dataclasses; policies are made of (spec, config, generator), algorithms
+    of (policy, config, num_envs, seed, execution)."""
+
+    config: type
+    agent: type
+    policy: Callable[..., Any]
+    algorithm: Callable[..., Any]
+    runner: Callable[..., Runner]
+
+    def runs(self, kind: type[Runner]) -> bool:
+        """Whether its runner is a `kind`."""
+        return isinstance(self.runner, type) and issubclass(self.runner, kind)
+
+
+RECIPES: dict[str, Recipe] = {
+    "ppo": Recipe(PPOConfig, ActorCriticConfig, ActorCritic, PPO, OnPolicyRunner),
+    "a2c": Recipe(A2CConfig, ActorCriticConfig, ActorCritic, A2C, OnPolicyRunner),
+    "reinforce": Recipe(ReinforceConfig, ActorCriticConfig, ActorCritic, Reinforce, OnPolicyRunner),
+    "svpg": Recipe(SVPGConfig, ParticlesConfig, Particles, SVPG, OnPolicyRunner),
+    "sac": Recipe(SACConfig, SoftActorCriticConfig, SoftActorCritic, SAC, OffPolicyRunner),
+    "dqn": Recipe(DQNConfig, ValuePolicyConfig, ValuePolicy, DQN, OffPolicyRunner),
+    "ddpg": Recipe(DDPGConfig, SingleCriticConfig, DeterministicActorCritic, DDPG, OffPolicyRunner),
+    "cem": Recipe(CEMConfig, EvolvedActorConfig, ActorCritic, CEM, EvolutionRunner),
+    "es": Recipe(ESConfig, EvolvedActorConfig, ActorCritic, ES, EvolutionRunner),
+    "td3": Recipe(TD3Config, DeterministicActorCriticConfig, DeterministicActorCritic, TD3, OffPolicyRunner),
+    "td3_bc": Recipe(TD3BCConfig, DeterministicActorCriticConfig, DeterministicActorCritic, TD3BC, OfflineRunner),
+    "bc": Recipe(CloningConfig, ActorCriticConfig, ActorCritic, BehaviourCloning, OfflineRunner),
+}
+"""Algorithms by name."""
+LARGE_UPDATE = 256 * 256
+"""Rows times width from which a second torch thread is worth its waiting."""
+
+
+def recipe_of(name: Any) -> Recipe:
+    """The recipe of an algorithm: one of ours, or one of the user by `package.module:RECIPE`."""
+    if not isinstance(name, str) or ":" not in name:
+        return choose(RECIPES, name, "algorithm.name")
+    recipe = resolve_class(name, "algorithm.name")
+    if not isinstance(recipe, Recipe):
+        reason = f"{name!r} is {recipe!r}; it should be a Recipe(config, agent, policy, algorithm, runner)"
+    elif not all(isinstance(each, type) and is_dataclass(each) for each in (recipe.config, recipe.agent)):
+        reason = f"config and agent of {name!r} should be dataclasses, for the keys of two sections"
+    elif "name" not in {each.name for each in fields(recipe.config)}:
+        reason = f"{recipe.config.__name__} has no field for the name of its recipe; add `name: str = ''` to it"
+    else:
+        return recipe
+    raise ConfigError(f"algorithm.name: {reason}", "algorithm.name")
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Which environment, and how many of it."""
+
+    id: str = "walker/run"
+    """A native id (`gaitway list envs`), `gymnasium:ID`, `envpool:ID` or `package.module:Name`."""
+    num_envs: int = 64
+    num_threads: int | None = None
+    """Simulator threads; null: one per core, but not more than instances."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the task, e.g. {reset_noise_scale: 0}."""
+    wrappers: tuple[dict[str, Any], ...] = ()
+    """Wrappers from the inside out: {name: ..., option: value}."""
+
+
+@dataclass(frozen=True)
+class LoggingConfig:
+    """Where metrics go beside metrics.jsonl."""
+
+    tensorboard: bool = False
+    wandb: dict[str, Any] | None = None
+    """Keyword arguments of wandb.init, e.g. {project: gait, group: walkers, mode: offline}, and interval_s, the least
+    seconds between deliveries; null for none."""
+    compress: bool = False
+    """Pack metrics.jsonl when the run ends; a resumed run unpacks it."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(RunnerConfig):
+    """Everything `gaitway train` can be told."""
+
+    run_dir: str | None = None
+    """Where the run is written; null: a fresh folder under runs/."""
+    device: str = "cpu"
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    torch_threads: int | None = None
+    """Threads of torch; null: 1, because two torch threads beside a busy simulator cost more than they bring; 2 for
+    off-policy learning on the CPU with batches and networks of 256 or more, beside which the simulator rests."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    repositories: tuple[str, ...] = ()
+    """Further git repositories whose state is archived in the run folder."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    algorithm: Any = field(default_factory=PPOConfig)
+    """The config of the recipe that its `name` stands for."""
+    agent: Any = field(default_factory=ActorCriticConfig)
+    """The agent's config of that recipe."""
+    data: DataConfig = field(default_factory=DataConfig)
+    rewards: tuple[dict[str, Any] | str, ...] = ()
+    """Reward sources beside the task's own, {name: rnd | package.module:Class, weight: ..., option: value}; name `task`
+    to give that another weight than 1."""
+    cast: tuple[dict[str, Any] | str, ...] = ()
+    """Agents that play with the policy, {name: recorder | package.module:Class, option: value}, behind it or, where the
+    list names `policy`, around it."""
+    callbacks: tuple[dict[str, Any] | str, ...] = ()
+    """What happens between iterations, {name: env_schedule | package.module:Class, option: value}."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = getattr(self.algorithm, "name", None)
+        recipe = recipe_of(name)
+        for section, wanted in (("algorithm", recipe.config), ("agent", recipe.agent)):
+            found = getattr(self, section)
+            if not isinstance(found, wanted):
+                raise ValueError(f"{section} is a {type(found).__name__}; {name} takes a {wanted.__name__}")
+        if self.torch_threads is not None and self.torch_threads < 1:
+            raise ValueError(f"torch_threads is {self.torch_threads}; use a positive number, or null for 1")
+        if self.run_dir is not None and not self.run_dir.strip():
+            raise ValueError("run_dir is empty; name a folder, or leave it out for a fresh one under runs/")
+
+
+def parse(data: Mapping[str, Any]) -> TrainConfig:
+    """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
+    section = data.get("algorithm") or {}
+    name = section.get("name", "ppo") if isinstance(section, Mapping) else section
+    recipe = recipe_of(name)
+    if isinstance(section, Mapping):  # a recipe of the user may use a config of ours, whose name is another
+        section = {key: value for key, value in section.items() if key != "name"}
+    algorithm: Any = from_config(recipe.config, section, "algorithm")
+    sections: dict[str, Any] = {
+        "algorithm": replace(algorithm, name=name),
+        "agent": from_config(recipe.agent, data.get("agent") or {}, "agent"),
+    }
+    config = from_config(TrainConfig, {**data, **sections})
+    try:
+        torch.device(config.device)
+    except RuntimeError as error:
+        raise ConfigError(f"device is {config.device!r}; use cpu, cuda or cuda:0") from error
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device is {config.device!r} but torch finds no GPU; use device=cpu")
+    Execution(config.execution, config.device)  # refuses what the device cannot do
+    return config
+
+
+def choices() -> dict[str, Any]:
+    """The sections whose keys depend on the algorithm, with their defaults, as `compose` takes them."""
+    sections = {name: sections_of(name) for name in RECIPES}
+    algorithms = {name: each["algorithm"] for name, each in sections.items()}
+    agents = {name: each["agent"] for name, each in sections.items()}
+    return {"choices": {"algorithm": algorithms}, "followers": {"agent": ("algorithm", agents)}, "own": sections_of}
+
+
+def sections_of(name: str) -> dict[str, Any]:
+    """The defaults of the sections `algorithm` and `agent` for an algorithm, plain."""
+    recipe = recipe_of(name)
+    try:
+        return {"algorithm": to_config(recipe.config()) | {"name": name}, "agent": to_config(recipe.agent())}
+    except TypeError as error:
+        reason = f"{name!r} has no plain defaults ({error}); give every field of its config and its agent one"
+        raise ConfigError(f"algorithm.name: {reason}", "algorithm.name") from error
+
+
+def effective(config: TrainConfig) -> TrainConfig:
+    """The config with every automatic choice made, so that a resumed run makes the same ones."""
+    threads = choose_num_threads(config.env.num_threads, config.env.num_envs)
+    torch_threads = config.torch_threads or _choose_torch_threads(config)
+    return replace(config, env=replace(config.env, num_threads=threads), torch_threads=torch_threads)
+
+
+def default_run_dir(config: TrainConfig, experiment: str | None) -> str:
+    """runs/<experiment or environment>_<seed>, with a number behind it if that is taken."""
+    stem = experiment or config.env.id.replace("/", "_").replace(":", "_")
+    base = Path("runs") / f"{stem}_{config.seed}"
+    candidate, number = base, 1
+    while candidate.exists():
+        number += 1
+        candidate = base.with_name(f"{base.name}_{number}")
+    return str(candidate)
+
+
+def _choose_torch_threads(config: TrainConfig) -> int:
+    """The fixed rule: one, or two where they help and are there. The simulator waits while a replay is learnt from."""
+    if not isinstance(config.algorithm, ReplayConfig) or torch.device(config.device).type != "cpu":
+        return 1
+    agent = to_config(config.agent)
+    width = max((size for key, sizes in agent.items() if key.endswith("hidden") for size in sizes), default=0)
+    wanted = 2 if config.algorithm.batch_size * width >= LARGE_UPDATE else 1
+    return min(wanted, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
