@@ -86,6 +86,7 @@ class OffPolicyRunner(Runner):
         log.info("%s", replay_memory(algorithm))
         self.rollout = Workspace.dense(variables, env.device, extra_row=self.cast.memories())
         self.wiring = check_wiring([self.world.observe, *self.cast.agents, self.world.advance, *others], self.rollout)
+        log.debug("who writes and reads what:\n%s", self.wiring)
         self.policy_stream = stream(config.seed, "policy", env.device)
         self.data = None if data is None else Dataset.of(data)
         self.prefill, self.share = prefill, share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +26,8 @@ from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.upkeep import Snapshot, Upkeep, counted_steps, first_observation, to_numbers
+
+log = logging.getLogger("gaitway")
 
 
 class OnPolicyRunner(Runner):
@@ -59,6 +62,7 @@ class OnPolicyRunner(Runner):
         variables |= self.rewards.variables(env.num_envs, rows)
         self.rollout = Workspace.dense(variables, env.device, extra_row=self.cast.memories())
         self.wiring = check_wiring([self.world.observe, *self.cast.agents, self.world.advance, *others], self.rollout)
+        log.debug("who writes and reads what:\n%s", self.wiring)
         self.policy_stream = stream(config.seed, "policy", env.device)
         self.upkeep = Upkeep(
             config,
