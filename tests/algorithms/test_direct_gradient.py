@@ -121,12 +121,12 @@ def test_training_goes_the_same_way(schedule):
         pass
 
     results = []
-    for terms in (None, [Twin(0.2), ValueLoss(None, 0.5), Entropy(0.01)]):
+    for terms in ((), [Twin(0.2), ValueLoss(None, 0.5), Entropy(0.01)]):
         policy = ActorCritic(spec(), None, stream(0, "parameters"))
         config = PPOConfig(entropy_coef=0.01, schedule=schedule, normalise_advantage="minibatch")
         ppo = PPO(policy, config, num_envs=8, terms=terms)
         batch = batch_of(ppo)
-        assert (ppo._direct is None) == (terms is not None)
+        assert (ppo._direct is None) == bool(terms)
         ppo.engine.direct = ppo._direct
         ppo.terms.begin(Now())
         for _ in range(20):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch
-from gaitway.algorithms.terms import Entropy, Surrogate, Terms, ValueLoss, policy_weight, scored
+from gaitway.algorithms.terms import Entropy, Surrogate, Terms, ValueLoss, policy_weight
 from gaitway.core.execution import Execution
 from gaitway.functional.direct_losses import gaussian_kl, gaussian_surrogate, value_loss
 from gaitway.nn.continuous import HALF_LOG_2_PI, Gaussian
@@ -81,7 +81,7 @@ class DirectGradient:
         """The further terms, and their gradients by what the policy says."""
         with torch.enable_grad():
             said = {"output": output.detach().requires_grad_(), "value": value[:, 0].detach().requires_grad_()}
-            total, statistics = self.terms.weighed(batch | scored(self.head, said, batch["raw"]), self.further)
+            total, statistics = self.terms.weighed(_Asked(batch, self.head, said), self.further)
             if not total.requires_grad:  # no term with a weight
                 return _Further(float(total), statistics)
             wanted = [*said.values(), *self._learnt]
@@ -118,6 +118,29 @@ class DirectGradient:
             by_value += more.by_value
         self.critic.backward(torch.from_numpy(by_value).unsqueeze(-1))
         return error
+
+
+class _Asked(dict[str, Tensor]):
+    """A minibatch to which `terms.scored` adds what a term asks for: most read one of its four numbers."""
+
+    def __init__(self, batch: Batch, head: Gaussian, said: Batch) -> None:
+        super().__init__(batch | {f"new/{name}": value for name, value in said.items()})
+        self.head = head
+
+    def __missing__(self, name: str) -> Tensor:
+        head = self.head
+        if name == "new/params":
+            value = head(self["new/output"])
+        elif name == "new/mean":
+            value = head.action(head.mode(self["new/params"]))
+        elif name == "new/log_prob":
+            value = head.log_prob(self["new/params"], self["raw"])
+        elif name == "new/entropy":
+            value = head.entropy(self["new/params"])
+        else:
+            raise KeyError(name)
+        self[name] = value
+        return value
 
 
 class _Further(NamedTuple):

@@ -1,0 +1,165 @@
+"""This checkout beside another one, on the workloads of the other benchmarks, in interleaved rounds.
+
+    gaitway bench against --other ../before --out benchmarks/results/against.json
+    python benchmarks/against.py --other ../before --device cuda
+
+A change that is not about speed should leave it alone: each workload runs in worker processes of both checkouts, which
+take turns, and the ratio within a round counts (above 1: this checkout is faster). A second pair of workers, of this
+checkout against itself, shows how far two equal programs differ here. `term` is one update of PPO with a further loss
+term against the same without it, in this checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+ROUNDS = {"cpu": 15, "cuda": 11}
+
+
+def ppo(device: str) -> None:
+    from ppo_end_to_end import ours
+
+    ours(64, 32, 4)
+
+
+def sac(device: str) -> None:
+    from sac_end_to_end import ours
+
+    ours(4, 1000, 1)
+
+
+def blackboard(name: str, device: str) -> None:
+    import _blackboard_side as side
+    from ppo_end_to_end import serve
+
+    from gaitway import make_env
+
+    toy = make_env(side.TASKS[name].toy, num_envs=16, seed=0)
+    work = side.Collector(toy, side.make_policy(toy.spec), 500)
+    serve(lambda: [work() for _ in range(8)], 8 * 16 * 500)
+
+
+def gpu_ppo(device: str) -> None:
+    import torch
+    from _ppo_iteration import Ours, Sizes
+    from ppo_end_to_end import serve
+
+    sizes = Sizes() if device == "cuda" else Sizes().quick()
+    entrant = Ours(sizes, device, "auto", "auto")
+    for _ in range(6):
+        entrant()
+
+    def work() -> None:
+        for _ in range(10):
+            entrant()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    serve(work, 10 * sizes.envs * sizes.steps)
+
+
+def gpu_sac(device: str) -> None:
+    import torch
+    from _sac_contestants import Ours, Workload
+    from ppo_end_to_end import serve
+
+    entrant = Ours(Workload(updates=32, capacity=100_000), device, "auto", "auto")
+    for _ in range(6):
+        entrant()
+
+    def work() -> None:
+        for _ in range(50):
+            entrant.update()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    serve(work, 50 * 32)
+
+
+def term(further: bool, device: str) -> None:
+    """Updates of PPO on one rollout, 16 environments x 128 steps in minibatches of 512, with and without a term."""
+    import torch
+    from ppo_end_to_end import serve
+
+    from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
+    from gaitway.algorithms.algorithm import Now
+
+    class Effort:
+        name, coef, reads = "effort", 0.01, ()
+
+        def __call__(self, batch, now):  # type: ignore[no-untyped-def]
+            return batch["new/mean"].square().sum(-1).mean(), {}
+
+    torch.set_num_threads(1)
+    env = make_env("HalfCheetah-v5", num_envs=16, seed=0)
+    config = PPOConfig(rollout_steps=128, epochs=5, minibatches=4, schedule="constant")
+    policy = ActorCritic(env.spec, ActorCriticConfig(normalise_observations=False))
+    algorithm = PPO(policy, config, num_envs=16, terms=[Effort()] if further else ())
+    runner = OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
+    runner.learn(2048)
+    serve(lambda: [algorithm.update(runner.rollout, Now()) for _ in range(10)], 10 * 2048)
+
+
+WORK = {
+    "ppo": ppo,
+    "sac": sac,
+    "blackboard_cartpole": lambda device: blackboard("CartPole", device),
+    "blackboard_pendulum": lambda device: blackboard("Pendulum", device),
+    "gpu_ppo": gpu_ppo,
+    "gpu_sac": gpu_sac,
+    "term": lambda device: term(True, device),
+    "no_term": lambda device: term(False, device),
+}
+ON = {"cpu": ("ppo", "sac", "blackboard_cartpole", "blackboard_pendulum"), "cuda": ("gpu_ppo", "gpu_sac")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--other", default=None, help="folder of the other checkout")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--work", nargs="*", choices=list(WORK), default=None, help="nothing: the price of a term alone"
+    )
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--worker", default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker is not None:
+        sys.path.pop(0)  # this folder; PYTHONPATH names that of the checkout to be run
+        WORK[options.worker](options.device)
+        return
+    from _rounds import Case, Contestant, compete, report
+
+    def enter(label: str, root: Path, work: str) -> Contestant:
+        before = os.environ.get("PYTHONPATH")
+        paths = [str(root / "benchmarks"), str(root / "src"), *([before] if before else [])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # the worker's, in front of an installed package
+        try:
+            command = [sys.executable, __file__, "--worker", work, "--device", options.device]
+            return Contestant(label, command, threads=1)
+        finally:
+            os.environ["PYTHONPATH"] = before or ""
+
+    rounds = options.rounds or ROUNDS[options.device]
+    cases = []
+    for work in ON[options.device] if options.work is None else options.work:
+        sides = {"this": HERE, "this again": HERE}
+        if options.other is not None:
+            sides["other"] = Path(options.other).resolve()
+        results = compete([enter(label, root, work) for label, root in sides.items()], rounds)
+        raw = {label: [each["steps_per_second"] for each in found] for label, found in results.items()}
+        pairs = [("this", other) for other in raw if other != "this"]
+        cases.append(Case(work, "steps/s", raw, pairs))
+    if not options.work and options.device == "cpu":
+        results = compete([enter(name, HERE, name) for name in ("term", "no_term")], rounds)
+        raw = {label: [each["steps_per_second"] for each in found] for label, found in results.items()}
+        cases.append(Case("an update of PPO with a further term", "steps/s", raw, [("term", "no_term")]))
+    report(options.out, "against", cases)
+
+
+if __name__ == "__main__":
+    main()
