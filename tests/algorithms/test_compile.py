@@ -9,7 +9,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
 from gaitway.algorithms.algorithm import Now
-from gaitway.algorithms.ppo import standard_terms
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 
@@ -29,10 +28,9 @@ class HostReads(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def make(mode="eager", terms=None):
+def make(mode="eager", terms=()):
     env = make_env("HalfCheetah-v5", num_envs=4, seed=0)
     policy = ActorCritic(env.spec, ActorCriticConfig(actor_hidden=(16,), critic_hidden=(16,)), stream(0, "parameters"))
-    terms = None if terms is None else [*standard_terms(CONFIG, policy), *terms]
     execution = Execution(ExecutionConfig(mode))
     algorithm = PPO(policy, CONFIG, num_envs=4, terms=terms, execution=execution)
     return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))

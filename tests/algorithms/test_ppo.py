@@ -19,7 +19,7 @@ from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 
 
-def make_runner(env, agent=None, ppo=None, terms=None, seed=0):
+def make_runner(env, agent=None, ppo=None, terms=(), seed=0):
     agent = agent or ActorCriticConfig(normalise_observations=False)
     policy = ActorCritic(env.spec, agent, stream(seed, "parameters"))
     algorithm = PPO(policy, ppo or PPOConfig(), num_envs=env.num_envs, terms=terms, seed=seed)
