@@ -143,8 +143,10 @@ def standardised_advantage(batch: Batch, now: DeviceNow) -> Batch:
 def with_further(standard: Sequence[LossTerm], further: Sequence[LossTerm]) -> list[LossTerm]:
     """The standard terms and further ones; one that has the name of a standard term takes its place."""
     replaced = {term.name: term for term in further}
+    if len(replaced) < len(further):
+        raise ValueError(f"two terms share a name: {[term.name for term in further]}; give each its own")
     kept = [replaced.pop(term.name, term) for term in standard]
-    return [*kept, *(term for term in further if term.name in replaced)]
+    return [*kept, *replaced.values()]
 
 
 class Surrogate:
