@@ -60,8 +60,8 @@ class DDPG(ReplayAlgorithm):
     ) -> None:
         config = config or DDPGConfig()
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
-        self.targets["critic"] = FlatParameters(policy.target_critic, gradients=False)
-        self.targets["actor"] = FlatParameters(policy.target_actor, gradients=False)
+        self.targets["critic"] = FlatParameters(policy.target_critic, target_of=policy.critic)
+        self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
         self.critic = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
         self.actor = self.engine(policy.actor, config.actor_learning_rate)
         self.engines |= {"actor": self.actor, "critic": self.critic}

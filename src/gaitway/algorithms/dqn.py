@@ -75,7 +75,7 @@ class DQN(ReplayAlgorithm):
     ) -> None:
         config = config or DQNConfig()
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
-        self.targets["values"] = FlatParameters(policy.target, gradients=False)
+        self.targets["values"] = FlatParameters(policy.target, target_of=policy.values)
         self.values = self.engine(policy.learner(policy.values), value_at(config.learning_rate, Now()))
         self.engines["values"] = self.values
         self.values.loss = self.execution.compiled(self._loss)

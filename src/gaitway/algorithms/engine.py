@@ -34,12 +34,15 @@ a large one would be worked off in turn. Larger ones stay whole."""
 class FlatParameters:
     """The parameters of `module` as views of one tensor, `value`; names keep `module`'s order.
 
-    Those that require a gradient, with one flat `gradient` beside them; or, with `gradients=False`, all of them as
-    constants (a target network).
+    Those that require a gradient, with one flat `gradient` beside them; or, for a target network, those that the
+    network which it is the `target_of` learns, as constants.
     """
 
-    def __init__(self, module: nn.Module, gradients: bool = True) -> None:
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad or not gradients]
+    def __init__(self, module: nn.Module, target_of: nn.Module | None = None) -> None:
+        gradients = target_of is None
+        learner = module if target_of is None else target_of
+        learnt = {name for name, p in learner.named_parameters() if p.requires_grad}
+        named = [(name, p) for name, p in module.named_parameters() if name in learnt]
         if not named:
             raise ValueError("there is nothing to learn: no parameter of the module requires a gradient")
         if len({(p.dtype, p.device) for _, p in named}) > 1:

@@ -75,7 +75,7 @@ class SAC(ReplayAlgorithm):
         self.target_entropy = target_entropy(policy, config)
         self.temperature = Temperature(config.initial_temperature).to(self.device)
         self.modules["temperature"] = self.temperature
-        self.targets["critic"] = FlatParameters(policy.target, gradients=False)
+        self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
         self.critic_engine = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
         self.actor_engine = self.engine(policy.actor, config.actor_learning_rate)
         self.temperature_engine = Engine(

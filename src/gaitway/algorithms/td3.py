@@ -82,8 +82,8 @@ class TD3(ReplayAlgorithm):
             noise_shape=(config.batch_size, *policy.spec.action.shape),
             cycle=config.policy_delay,
         )
-        self.targets["critic"] = FlatParameters(policy.target_critic, gradients=False)
-        self.targets["actor"] = FlatParameters(policy.target_actor, gradients=False)
+        self.targets["critic"] = FlatParameters(policy.target_critic, target_of=policy.critic)
+        self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
         self.critic = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
         self.actor = self.engine(policy.actor, config.actor_learning_rate)
         self.engines |= {"actor": self.actor, "critic": self.critic}
