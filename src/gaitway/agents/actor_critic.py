@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.agents.blocks import Block, make_blocks
-from gaitway.agents.observations import Observations, ObservingPolicy, StateVariable
-from gaitway.agents.policy import is_overridden, make_network
+from gaitway.agents.observations import GroupNormalisers, Observations, ObservingPolicy, StateVariable
+from gaitway.agents.policy import make_network
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.functional.sequences import episode_starts
+from gaitway.nn.altered import is_altered
 from gaitway.nn.dense import DenseStack
 from gaitway.nn.distributions import make_distribution
 from gaitway.nn.memory import Memory
@@ -170,9 +171,15 @@ class ActorCritic(ObservingPolicy):
 
     @property
     def is_plain(self) -> bool:
-        if len(self.blocks) or self.memories or is_overridden(self, ActorCritic):
+        return self.is_standard and not is_altered(self)
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether classes and networks are those of this file, without blocks and memory."""
+        if len(self.blocks) or self.memories or type(self) is not ActorCritic:
             return False
-        return not any(is_overridden(b, Branch) or is_overridden(b.network, MLP) for b in (self.actor, self.critic))
+        kinds = [type(branch) is Branch and type(branch.network) is MLP for branch in (self.actor, self.critic)]
+        return all(kinds) and type(self.normalisers) is GroupNormalisers
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -71,9 +71,9 @@ class DeterministicActorCritic(ReplayPolicy):
 
     @property
     def is_plain(self) -> bool:
-        if len(self.blocks) or is_overridden(self, DeterministicActorCritic) or is_overridden(self.actor, Network):
+        if len(self.blocks) or is_overridden(self, DeterministicActorCritic):
             return False
-        return not is_overridden(self.critic, Ensemble)
+        return type(self.actor) is Network and type(self.critic) is Ensemble
 
     # Playing
 

@@ -23,6 +23,7 @@ from gaitway.agents.policy import is_overridden
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.nn.altered import is_altered
 from gaitway.nn.head import Head
 from gaitway.nn.mlp import MLP
 
@@ -73,7 +74,7 @@ class Particles(SeedableAgent):
 
     @property
     def is_plain(self) -> bool:
-        return not is_overridden(self, Particles) and all(self._member(i).is_plain for i in range(len(self.members)))
+        return self._are_standard() and not is_overridden(self, Particles)
 
     @property
     def acting(self) -> ActorCritic:
@@ -102,32 +103,37 @@ class Particles(SeedableAgent):
         return {self.out(name): value for name, value in self._member(0).variables(num_envs, rows).items()}
 
     def step(self, ws: Workspace, t: int, *, stochastic: bool = True, generator: torch.Generator | None = None) -> None:
-        self._prepared(ws, stochastic, generator)(t)
+        observed = self._member(0).normalised({name: ws.at(f"env/obs/{name}", t) for name in self.groups["actor"]})
+        self.share(ws.B)
+        self._write(ws, t, self.head(self._said("actor")(observed)), stochastic, generator)
 
     def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         """`step` with the weights stacked once."""
         if torch.is_grad_enabled() or not self.is_plain:  # the parameters may move between rows
             return super().prepared_step(ws, options)
-        return self._prepared(ws, options.get("stochastic", True), options.get("generator"))
-
-    def _prepared(self, ws: Workspace, stochastic: bool, generator: torch.Generator | None) -> Callable[[int], None]:
-        actors, head, groups = self._stacked("actor"), self.head.frozen(), self.groups["actor"]
-        names = [(name, f"env/obs/{name}") for name in groups]
+        actors, head = self._stacked("actor"), self.head.frozen()
+        names = [(name, f"env/obs/{name}") for name in self.groups["actor"]]
+        stochastic, generator = options.get("stochastic", True), options.get("generator")
         self.share(ws.B)
 
         def step(t: int) -> None:
             obs = {name: ws.at(variable, t) for name, variable in names}
-            params = head(actors(self.network_input(obs, "actor")))
-            if stochastic:
-                raw = self.head.sample(params, generator or self.generator(params.device))
-            else:
-                raw = self.head.mode(params)
-            ws.put(self.out("action"), t, self.head.action(raw))
-            ws.put(self.out("policy/params"), t, params)
-            if not self.head.raw_is_action:
-                ws.put(self.out("policy/raw"), t, raw)
+            self._write(ws, t, head(actors(self.network_input(obs, "actor"))), stochastic, generator)
 
         return step
+
+    def _write(
+        self, ws: Workspace, t: int, params: Tensor, stochastic: bool, generator: torch.Generator | None
+    ) -> None:
+        """Row t: an action and what it was drawn from."""
+        if stochastic:
+            raw = self.head.sample(params, generator or self.generator(params.device))
+        else:
+            raw = self.head.mode(params)
+        ws.put(self.out("action"), t, self.head.action(raw))
+        ws.put(self.out("policy/params"), t, params)
+        if not self.head.raw_is_action:
+            ws.put(self.out("policy/raw"), t, raw)
 
     # One particle, outside training
 
@@ -161,19 +167,20 @@ class Particles(SeedableAgent):
 
         Where an episode ended by its time limit, the state that followed is the final observation.
         """
-        critics, groups = self._stacked("critic"), self.groups["critic"]
-        value = critics(self.network_input({name: ws[f"env/obs/{name}"] for name in groups}, "critic")).squeeze(-1)
+        member, groups = self._member(0), self.groups["critic"]
+        observed = member.normalised({name: ws[f"env/obs/{name}"] for name in groups})
+        critics = self._said("critic")
+        value = critics(observed).squeeze(-1)
         following, cut = value[1:], ws["env/truncated"]
         if cut.is_cuda or bool(cut.any()):  # on a GPU always: nothing to wait for
-            final = {name: ws[f"env/final_obs/{name}"] for name in groups}
-            following = torch.where(cut, critics(self.network_input(final, "critic")).squeeze(-1), following)
+            final = member.normalised({name: ws[f"env/final_obs/{name}"] for name in groups})
+            following = torch.where(cut, critics(final).squeeze(-1), following)
         return value[: ws.T], following
 
     def outputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """`output`, the head's input [T, B, ...], and `value` [T, B] for the fields of `learner_inputs`."""
-        networks = self._member(0).network_inputs(batch)
-        value = self._stacked("critic")(networks["critic"]).squeeze(-1)
-        return {"output": self._stacked("actor")(networks["actor"]), "value": value}
+        observed = {name: batch[f"obs/{name}"] for name in self.all_groups}
+        return {"output": self._said("actor")(observed), "value": self._said("critic")(observed).squeeze(-1)}
 
     def update_normalisers(self, ws: Workspace) -> None:
         """Count this rollout's observations, those of all particles together."""
@@ -183,6 +190,27 @@ class Particles(SeedableAgent):
         member = self.members[index]
         assert isinstance(member, ActorCritic)
         return member
+
+    def _are_standard(self) -> bool:
+        return all(self._member(i).is_standard for i in range(len(self.members)))
+
+    def _said(self, which: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+        """What the networks say of normalised groups [..., B, D], each of its own columns: [..., B, outputs].
+
+        One product serves all particles that are as they were made; others run one by one.
+        """
+        if self._are_standard() and not is_altered(self.members):
+            networks = self._stacked(which)
+            return lambda observed: networks(self._member(0).inputs(observed, (which,)).networks[which])
+        return lambda observed: self._said_by_each(which, observed)
+
+    def _said_by_each(self, which: str, observed: Mapping[str, Tensor]) -> Tensor:
+        said, count = [], len(self.members)
+        for number in range(count):
+            member = self._member(number)
+            own = {name: value.chunk(count, -2)[number] for name, value in observed.items()}
+            said.append(getattr(member, which)(member.inputs(own, (which,)).networks[which], None)[0])
+        return torch.cat(said, -2)
 
     def _stacked(self, which: str) -> StackedNetworks:
         return StackedNetworks([getattr(member, which).network for member in self.members])

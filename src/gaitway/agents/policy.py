@@ -13,6 +13,7 @@ from gaitway.core.agent import Agent, Agents
 from gaitway.core.parts import make_part
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.nn.altered import is_altered
 
 
 @runtime_checkable
@@ -145,10 +146,9 @@ def acting_part(agents: Sequence[Agent]) -> list[Agent]:
 
 
 def is_overridden(module: nn.Module, exact: type) -> bool:
-    """Whether `module` is another class than `exact`, has methods put over those of the class, or is watched by
-    hooks."""
-    methods = any(callable(value) and hasattr(exact, name) for name, value in vars(module).items())
-    return type(module) is not exact or methods or bool(module._forward_hooks or module._forward_pre_hooks)
+    """Whether `module` is another class than `exact`, or it or a module inside it has methods put over those of its
+    class or is watched by hooks."""
+    return type(module) is not exact or is_altered(module)
 
 
 def make_network(

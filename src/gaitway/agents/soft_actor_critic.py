@@ -71,9 +71,9 @@ class SoftActorCritic(ReplayPolicy):
 
     @property
     def is_plain(self) -> bool:
-        if len(self.blocks) or is_overridden(self, SoftActorCritic) or is_overridden(self.actor, Network):
+        if len(self.blocks) or is_overridden(self, SoftActorCritic) or type(self.actor) is not Network:
             return False
-        return not any(is_overridden(critic, Ensemble) for critic in (self.critic, self.target))
+        return type(self.critic) is Ensemble and type(self.target) is Ensemble
 
     # Playing
 

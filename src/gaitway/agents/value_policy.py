@@ -109,8 +109,9 @@ class ValuePolicy(ReplayPolicy):
 
     @property
     def is_plain(self) -> bool:
-        overridden = is_overridden(self, ValuePolicy) or is_overridden(self.values, ActionValues)
-        return not overridden and not len(self.blocks)
+        if len(self.blocks) or is_overridden(self, ValuePolicy):
+            return False
+        return type(self.values) is ActionValues and type(self.values.network) is Network
 
     def choose(self, inputs: Tensor, stochastic: bool, generator: torch.Generator | None) -> Tensor:
         greedy = self.values(inputs).argmax(-1) + self.first_action

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.agents.soft_actor_critic import SoftActorCritic
+from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.direct_soft_steps import DirectSteps
 from gaitway.algorithms.engine import Engine, FlatParameters
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig, unset_loss
 from gaitway.algorithms.soft_steps import ContinuousSteps, DiscreteSteps
 from gaitway.core.execution import Execution
+from gaitway.data.step_replay import StepReplay
 from gaitway.functional.soft_losses import temperature_gradient
 
 Steps = ContinuousSteps | DiscreteSteps | DirectSteps
@@ -90,8 +92,12 @@ class SAC(ReplayAlgorithm):
             "critic": self.critic_engine,
             "temperature": self.temperature_engine,
         }
-        self.steps = self._make_steps()
-        self._prepare = self.execution.compiled(self.steps.prepare)
+        self._set_steps()
+
+    def update(self, replay: StepReplay, updates: int, now: Now) -> None:
+        if isinstance(self.steps, DirectSteps) and not self.policy.is_plain:  # something was put over its methods since
+            self._set_steps()
+        super().update(replay, updates, now)
 
     def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
         """One update on the transitions `index` [n], with the noise [2, n, A] of actions now and next."""
@@ -114,18 +120,21 @@ class SAC(ReplayAlgorithm):
         gradient.copy_(temperature_gradient(entropy, self.target_entropy))
         self.temperature_engine.optimiser.step()
 
-    def _make_steps(self) -> Steps:
+    def _set_steps(self) -> None:
         """How losses and gradients are computed: written out where that is possible, else by autograd."""
         policy, execution = self.policy, self.execution
-        if execution.mode == "eager" and execution.precision == "fp32":
-            direct = DirectSteps.of(policy)
-            if direct is not None:
-                self.critic_engine.direct, self.actor_engine.direct = direct.critic_gradient, direct.actor_gradient
-                return direct
-        steps = DiscreteSteps(policy) if policy.is_discrete else ContinuousSteps(policy)
-        self.critic_engine.loss = execution.compiled(steps.critic_loss)
-        self.actor_engine.loss = execution.compiled(steps.actor_loss)
-        return steps
+        eager = execution.mode == "eager" and execution.precision == "fp32"
+        direct = DirectSteps.of(policy) if eager else None
+        self.steps: Steps
+        if direct is not None:
+            self.steps = direct
+            self.critic_engine.direct, self.actor_engine.direct = direct.critic_gradient, direct.actor_gradient
+        else:
+            self.steps = steps = DiscreteSteps(policy) if policy.is_discrete else ContinuousSteps(policy)
+            self.critic_engine.direct = self.actor_engine.direct = None
+            self.critic_engine.loss = execution.compiled(steps.critic_loss)
+            self.actor_engine.loss = execution.compiled(steps.actor_loss)
+        self._prepare = execution.compiled(self.steps.prepare)
 
 
 class Temperature(nn.Module):

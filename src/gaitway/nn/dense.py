@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gaitway.nn.altered import is_altered
+
 _aten = torch.ops.aten
 
 
@@ -96,9 +98,9 @@ class DenseStack:
         """The stack that computes what `layers` do, or None if a layer, its device or its dtype is not supported."""
         linears: list[nn.Linear] = []
         activations: list[Activation | None] = []
+        if type(layers) is not nn.Sequential or is_altered(layers):
+            return None  # a hook must see its layer run
         for layer in layers:
-            if layer._forward_hooks or layer._forward_pre_hooks:
-                return None  # a hook must see this layer run
             if type(layer) is nn.Linear and layer.bias is not None:
                 if not layer.weight.is_cpu or layer.weight.dtype is not torch.float32:
                     return None

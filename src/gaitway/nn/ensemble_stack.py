@@ -10,8 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gaitway.nn.altered import is_altered
 from gaitway.nn.dense import ACTIVATIONS, Activation
 from gaitway.nn.ensemble import Ensemble, EnsembleLinear
+from gaitway.nn.trunks import Network
 
 
 class EnsembleStack:
@@ -34,8 +36,10 @@ class EnsembleStack:
     @classmethod
     def of(cls, ensemble: Ensemble, like: EnsembleStack | None = None) -> EnsembleStack | None:
         """The stack that computes what `ensemble` does, or None if its layers, device or dtype are not supported."""
+        if type(ensemble.network) is not Network or is_altered(ensemble):
+            return None
         layers = ensemble.network.sequence()
-        if layers is None or len(layers) < 3:
+        if layers is None or len(layers) < 3 or any(type(layer) is not EnsembleLinear for layer in layers[::2]):
             return None
         linears = [layer for layer in layers if isinstance(layer, EnsembleLinear)]
         activation = ACTIVATIONS.get(type(layers[1]))

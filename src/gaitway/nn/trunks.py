@@ -154,7 +154,7 @@ class Network(nn.Module):
 
     def sequence(self) -> list[nn.Module] | None:
         """Linear layers and activations in turn, if that is all the network consists of."""
-        if not isinstance(self.trunk, StackedTrunk) or self.trunk.skip or self.trunk.norms is not None:
+        if type(self.trunk) is not StackedTrunk or self.trunk.skip or self.trunk.norms is not None:
             return None
         layers = [layer for linear in self.trunk.linears for layer in (linear, self.trunk.activation)]
         return [*layers, self.last]
