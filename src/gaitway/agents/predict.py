@@ -45,7 +45,7 @@ def predict_action(
     if spec is None:
         raise TypeError(f"{type(bare).__name__} does not say what it was made for; pass spec=env.spec")
     device = _device_of(bare)
-    groups = bare.groups["actor"]
+    groups = bare.actor_groups
     batch = _encoded(env, observation, groups) if env is not None else _grouped(observation, groups, spec)
     batch = {name: value.to(device) for name, value in batch.items()}
     if isinstance(policy, InferencePolicy):
