@@ -169,8 +169,9 @@ def make_blocks(
         later = {str(other.get("writes")): at for at, other in enumerate(entries) if at >= number}
         for name in entry.get("reads", ()):
             if name not in known and name in later:
-                where = "itself" if later[name] == number else f"agent.blocks[{later[name]}]"
-                raise ConfigError(f"{key} reads {name!r}, which {where} makes later; place its maker before it", key)
+                maker = f"agent.blocks[{later[name]}] makes later; place its maker before it"
+                maker = "it writes itself; name what is there before it" if later[name] == number else maker
+                raise ConfigError(f"{key} reads {name!r}, which {maker}", key)
         block = make_part(entry, BLOCKS, key, given={"shapes": known, "generator": generator})
         if not isinstance(block, Block):
             raise ConfigError(f"{key} is a {type(block).__name__}; derive it from gaitway.agents.blocks.Block", key)

@@ -49,8 +49,10 @@ class BehaviourCloning(ReplayAlgorithm):
         seed: int = 0,
     ) -> None:
         config = config or CloningConfig()
-        if policy.is_recurrent:
-            raise ValueError("bc learns from single steps, which teach no memory; use agent.memory.kind=none")
+        if policy.memories:
+            raise ValueError(
+                "bc learns from single steps, which teach no memory; use agent.memory.kind=none and no history block"
+            )
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
         learner = nn.ModuleDict({"actor": policy.actor, "head": policy.head})  # the head may own the deviations
         self.engines["actor"] = self.engine(policy.learner(learner), config.learning_rate)

@@ -174,6 +174,8 @@ class OffPolicyRunner(Runner):
             if self.prefill or self.share:
                 raise ValueError("prefill and share say what is done with a dataset; pass data=Trajectories(...) too")
             return replay
+        if self.policy.memories:
+            raise ValueError("a dataset does not hold what a policy remembers; leave history blocks out")
         data.check_fits(self.env.spec, self.policy.all_groups)
         if self.prefill and data.num_steps > replay.capacity:
             raise ValueError(

@@ -58,6 +58,8 @@ class OfflineRunner(Runner):
         progress: Progress | None = None,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env, cast)
+        if self.policy.memories:
+            raise ValueError("a dataset does not hold what a policy remembers; leave history blocks out")
         self.data = Dataset.of(data)
         self.data.check_fits(env.spec, self.policy.all_groups)
         log.info("%s; a step of this run is an update", self.data)
