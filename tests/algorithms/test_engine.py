@@ -1,5 +1,7 @@
 """The engine's step equals textbook Adam with clipping, in an independent float64 computation."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -44,6 +46,20 @@ def test_parameters_and_gradients_become_views_of_one_buffer():
     with torch.no_grad():
         flat.value.zero_()
     assert all(bool((p == 0).all()) for p in module.parameters())
+
+
+def test_a_target_has_the_layout_of_what_its_network_learns():
+    module = network()
+    first = next(module.parameters()).requires_grad_(False)
+    twin = copy.deepcopy(module).requires_grad_(False)
+    learnt, target = FlatParameters(module), FlatParameters(twin, target_of=module)
+    assert target.names == learnt.names
+    assert not target.value.requires_grad
+    with torch.no_grad():
+        learnt.value += 1.0
+        target.value.copy_(learnt.value)
+    assert all(torch.equal(p, q) for p, q in zip(module.parameters(), twin.parameters(), strict=True))
+    assert not first.requires_grad
 
 
 def test_steps_equal_adam_with_norm_clipping_in_float64():

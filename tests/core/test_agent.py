@@ -208,6 +208,15 @@ class TestAgents:
         assert ws["y"].tolist() == [[2, 2]]
         assert anything.seen == [{"amount": 2.0}]
 
+    def test_a_step_of_any_arguments_gets_every_option(self):
+        class Passing(Add):
+            def step(self, *args, **options):
+                super().step(*args, **options)
+
+        ws = Workspace()
+        Agents(Count(), Passing())(ws, 0, amount=2.0)
+        assert ws["y"].tolist() == [[2, 2]]
+
     def test_an_option_nobody_declares_is_a_type_error(self):
         with pytest.raises(TypeError, match=r"\['stochastic'\]; declared are \['amount'\]"):
             Agents(Count(), Agents(Add()))(Workspace(), 0, stochastic=True)

@@ -321,10 +321,10 @@ def ended_before(ws: Workspace, t: int) -> Tensor | None:
 @functools.cache
 def _keyword_options(step: Callable[..., Any]) -> frozenset[str] | None:
     """Parameters of a `step` method after self, ws and t; None if it takes any keyword."""
-    parameters = list(inspect.signature(step).parameters.values())[3:]
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    parameters = list(inspect.signature(step).parameters.values())
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):  # also of `step(self, *args, **more)`
         return None
-    return frozenset(parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL)
+    return frozenset(parameter.name for parameter in parameters[3:] if parameter.kind is not parameter.VAR_POSITIONAL)
 
 
 def check_declared(agent: Agent, options: tuple[str, ...]) -> None:
