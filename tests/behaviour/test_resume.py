@@ -7,6 +7,7 @@ import pytest
 
 from gaitway.agents.actor_critic import ActorCriticConfig, MemoryConfig
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCriticConfig, SingleCriticConfig
+from gaitway.agents.observations import Observations
 from gaitway.agents.soft_actor_critic import SoftActorCriticConfig
 from gaitway.agents.value_policy import ValuePolicyConfig
 from gaitway.algorithms.a2c import A2CConfig
@@ -35,6 +36,9 @@ VALUES = ValuePolicyConfig(hidden=(16,), normalise_observations=True)
 ACTOR = {"actor_hidden": (16,), "critic_hidden": (16,)}
 EVOLVED = EvolvedActorConfig(actor_hidden=(4,), critic_hidden=(4,))
 PRIORITISED = DQNConfig(prioritised=True, n_step=3, target_interval=7)
+PAST = {"name": "history", "reads": ["pos", "vel"], "writes": "past", "length": 4, "size": 8}
+DEEP = {"name": "mlp", "reads": ["past", "pos"], "writes": "deep", "size": 6, "hidden": [8]}
+FELT = {"name": "recurrent", "reads": ["policy"], "writes": "felt", "size": 8}
 SHORT_EPISODES = EnvConfig("toy/cartpole", 8, options={"max_episode_steps": 16})
 
 CASES = {
@@ -61,6 +65,23 @@ CASES = {
         env=EnvConfig("Hopper-v5", 8, 1),
         algorithm=TD3Config(policy_delay=3),
         agent=DeterministicActorCriticConfig(**ACTOR, normalise_observations=True),
+    ),
+    "blocks": TrainConfig(
+        env=EnvConfig("toy/pendulum", 8, options={"max_episode_steps": 23}),
+        agent=ActorCriticConfig(blocks=(PAST, DEEP), observations=Observations(("pos", "past"), ("deep", "vel"))),
+    ),
+    "recurrent block": TrainConfig(
+        env=EnvConfig("toy/cue", 8),
+        agent=ActorCriticConfig(blocks=(FELT,), observations=Observations(("policy", "felt"))),
+    ),
+    "critic memory differs": TrainConfig(
+        env=EnvConfig("toy/cue", 8),
+        agent=ActorCriticConfig(memory=MemoryConfig("gru", 8), critic_memory=MemoryConfig("lstm", 4)),
+    ),
+    "sac with a history block": TrainConfig(
+        env=EnvConfig("toy/pendulum", 8, options={"max_episode_steps": 23}),
+        algorithm=SACConfig(),
+        agent=replace(NORMALISED, blocks=(PAST,), observations=Observations(("pos", "past"))),
     ),
     "cem": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 1), algorithm=CEMConfig(), agent=EVOLVED),
     "es": TrainConfig(env=EnvConfig("toy/cartpole", 1), algorithm=ESConfig(), agent=EVOLVED),
@@ -164,6 +185,21 @@ def test_a_checkpoint_that_lacks_something_is_not_exact(missing, tmp_path):
                 state["algorithm"]["policy"][key] = fresh["algorithm"]["policy"][key]
     else:
         state["carried"] = fresh["carried"]
+    twin.load_state_dict(state)
+    twin.learn(2 * STEPS)
+    assert twin.parameters_sha256() != whole.parameters_sha256()
+
+
+@pytest.mark.parametrize("name", ["blocks", "critic memory differs", "sac with a history block"])
+def test_what_blocks_remember_is_part_of_a_checkpoint(name, tmp_path):
+    config = shorten(CASES[name])
+    whole, twin = start(config, tmp_path / "whole"), start(config, tmp_path / "twin")
+    whole.learn(5 * STEPS)
+    state = whole.state_dict()
+    assert set(state["carried"]) == set(whole.policy.memories)
+    assert all(bool(value.any()) for value in state["carried"].values())
+    whole.learn(2 * STEPS)
+    state["carried"] = {key: value * 0 for key, value in state["carried"].items()}
     twin.load_state_dict(state)
     twin.learn(2 * STEPS)
     assert twin.parameters_sha256() != whole.parameters_sha256()
