@@ -1,18 +1,21 @@
 """What only a GPU can show: recorded updates give the eager numbers, never wait for the host, and fall back aloud."""
 
 import logging
+from collections import Counter
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
 from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
-from gaitway.agents.actor_critic import MemoryConfig
+from gaitway.agents.actor_critic import MemoryConfig, Observations
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.ppo import standard_terms
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 from gaitway.nn.memory import Memory
+from gaitway.rewards.novelty import RandomNetworkDistillation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -32,6 +35,34 @@ def make_ppo(mode: str = "eager", precision: str = "fp32", memory: str = "mlp", 
     execution = Execution(ExecutionConfig(mode, precision), "cuda")
     algorithm = PPO(policy, CONFIG, num_envs=8, terms=every, execution=execution)
     return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
+
+
+PAST = {"name": "history", "reads": ["pos", "vel"], "writes": "past", "length": 4, "size": 8}
+
+
+class Estimate:
+    """A term: the first number of the block should be the velocity."""
+
+    name = "estimate"
+    coef = 0.5
+    reads = ("env/obs/vel", "new/past")
+
+    def __call__(self, batch, now):
+        return (batch["new/past"][..., :1] - batch["env/obs/vel"]).square().mean(), {}
+
+
+def make_assembled(mode: str = "eager", kind: type[ActorCritic] = ActorCritic, memory: str = "mlp") -> OnPolicyRunner:
+    """PPO with a history block, a further term and a reward source that learns."""
+    env = make_env("toy/pendulum", num_envs=8, seed=0, device="cuda", max_episode_steps=10)
+    agent = ActorCriticConfig(
+        actor_hidden=(32,), critic_hidden=(32,), init="default", blocks=(PAST,), memory=MEMORIES[memory],
+        observations=Observations(("pos", "past")),
+    )  # fmt: skip
+    policy = kind(env.spec, agent, stream(0, "parameters")).to("cuda")
+    execution = Execution(ExecutionConfig(mode, "fp32"), "cuda")
+    algorithm = PPO(policy, CONFIG, num_envs=8, terms=[Estimate()], execution=execution)
+    novelty = RandomNetworkDistillation(env.spec, 0.1, updates=2, batch_size=32, device="cuda", execution=execution)
+    return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9), rewards=[novelty])
 
 
 def difference(one: Tensor, other: Tensor) -> float:
@@ -80,6 +111,103 @@ def test_a_recorded_update_never_waits_for_the_host() -> None:
         runner.algorithm.update(runner.rollout, Now(3, 384, 0.3))
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("memory", ["mlp", "gru"])
+def test_recorded_updates_with_block_term_and_reward_source_equal_eager_ones(memory: str) -> None:
+    eager, recorded = make_assembled(memory=memory), make_assembled("captured", memory=memory)
+    eager.learn(128)
+    recorded.rewards.load_state_dict(eager.rewards.state_dict())
+    before = eager.policy.blocks[0].network.last.weight.detach().clone()
+    for iteration in range(4):
+        one, other, now = eager.algorithm, recorded.algorithm, Now(iteration)
+        other.load_state_dict(one.state_dict())
+        eager.rewards.begin(now)
+        eager.rewards.annotate(eager.rollout)
+        for runner in (recorded, eager):
+            runner.rewards.update(eager.rollout, now)
+            runner.algorithm.update(eager.rollout, now)
+        assert difference(other.engine.parameters.value, one.engine.parameters.value) < 1e-5
+    assert recorded.algorithm._pass.is_recorded
+    assert difference(*(runner.rewards.sources[1].engine.parameters.value for runner in (recorded, eager))) < 1e-5
+    assert not torch.equal(recorded.policy.blocks[0].network.last.weight, before)
+
+
+@pytest.mark.parametrize("memory", ["mlp", "gru"])
+def test_recorded_collection_moves_the_memories_on_as_the_eager_one(memory: str) -> None:
+    eager, recorded = make_assembled(memory=memory), make_assembled("captured", memory=memory)
+    for runner in (eager, recorded):
+        runner._begin()
+        for iteration in range(3):  # rows go on from the last one, beyond the ends of episodes
+            runner.iteration = iteration
+            runner._collect()
+    assert bool(eager.rollout["env/truncated"].any())
+    for name in ("action", "env/reward", *eager.policy.memories):
+        assert torch.allclose(eager.rollout[name], recorded.rollout[name], atol=1e-4), name
+        assert bool(recorded.rollout[name].any()), name
+
+
+class Deaf(ActorCritic):
+    """Overrides what networks read, and the outputs; counts how often it is asked."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+
+    def inputs(self, *args, **options):
+        self.asked["inputs"] += 1
+        found = super().inputs(*args, **options)
+        return found._replace(networks={name: 0.5 * value for name, value in found.networks.items()})
+
+    def outputs(self, batch):
+        self.asked["outputs"] += 1
+        found = super().outputs(batch)
+        return found | {"value": found["value"] + 1.0}
+
+
+def test_overrides_are_obeyed_in_captured_mode() -> None:
+    plain, eager = make_assembled("captured"), make_assembled(kind=Deaf)
+    Deaf.asked.clear()
+    recorded = make_assembled("captured", kind=Deaf)
+    for runner in (plain, eager, recorded):
+        runner._begin()
+        runner._collect()
+    assert Deaf.asked["inputs"]
+    assert torch.allclose(recorded.rollout["action"], eager.rollout["action"], atol=1e-4)
+    assert not torch.allclose(recorded.rollout["action"], plain.rollout["action"], atol=1e-4)
+    for runner in (plain, eager, recorded):
+        runner.rewards.begin(Now())
+        runner.rewards.annotate(runner.rollout)
+    for iteration in range(4):
+        for runner in (plain, recorded):
+            runner.algorithm.load_state_dict(eager.algorithm.state_dict())
+            runner.algorithm.update(eager.rollout, Now(iteration))
+        eager.algorithm.update(eager.rollout, Now(iteration))
+        one, other, third = (r.algorithm.engine.parameters.value for r in (eager, recorded, plain))
+        assert difference(other, one) < 1e-5
+        assert difference(third, one) > 1e-4
+    assert recorded.algorithm._pass.is_recorded
+    assert Deaf.asked["outputs"]
+
+
+def test_a_recorded_update_with_block_term_and_reward_source_never_waits_for_the_host() -> None:
+    runner = make_assembled("captured")
+    runner.learn(5 * 128)
+    assert runner.algorithm._pass.is_recorded
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        runner._annotate(Now(5, 640, 0.3))
+        runner.algorithm.update(runner.rollout, Now(5, 640, 0.3))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_recorded_run_with_memories_resumes_exactly() -> None:
+    whole, first, second = (make_assembled("captured", memory="gru") for _ in range(3))
+    whole.learn(8 * 128)
+    first.learn(4 * 128)
+    second.load_state_dict(first.state_dict())
+    second.learn(4 * 128)
+    assert second.parameters_sha256() == whole.parameters_sha256()
 
 
 class Impatient:

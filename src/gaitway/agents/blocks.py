@@ -224,7 +224,8 @@ def run_blocks(
         elif block.through_time and starts is not None:
             value = block.sequence(read, states[block.memory], starts)
         else:
-            value, after[block.memory] = block.advance(read, states[block.memory])
+            value, state = block.advance(read, states[block.memory])
+            after[block.memory] = state.float()
         written[block.writes] = value = value.float()
         features[block.writes] = value.detach() if block.detach else value
     return features, written, after
