@@ -20,12 +20,15 @@ from gaitway.algorithms.cloning import BehaviourCloning
 from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.algorithms.terms import scored
+from gaitway.core.agent import Agent
 from gaitway.core.config import ConfigError
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
+from gaitway.data.episodes import Episodes
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners.off_policy import OffPolicyRunner
+from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 
@@ -371,6 +374,8 @@ POLICIES = {
     "critic's memory alone": lambda: make(actor=("policy",), critic_memory=MemoryConfig("gru", 3)),
     "discrete": lambda: mixed(made=spec(CHOICE)),
     "sac": lambda: SoftActorCritic(spec(), SoftActorCriticConfig(**REPLAYED), stream(0, "parameters")),
+    "sac, the critics' alone": lambda: SoftActorCritic(spec(), SoftActorCriticConfig(**REPLAYED | {
+        "observations": Observations(("policy",), ("policy", "latent"))}), stream(0, "parameters")),
     "dqn": lambda: ValuePolicy(spec(CHOICE), ValuePolicyConfig(hidden=(8,), **{name: REPLAYED[name] for name in
                                ("blocks", "observations")}), stream(0, "parameters")),
 }  # fmt: skip
@@ -414,6 +419,86 @@ def test_one_call_reads_the_groups_behind_the_blocks():
     np.testing.assert_array_equal(found, expected.numpy())
     with pytest.raises(KeyError, match="lacks \\['truth'\\]"):
         predict_action(policy, {"policy": np.ones(3)})
+
+
+# Through the runners
+
+
+class Notes(Agent):
+    """A cast agent that keeps what was played, rollout after rollout."""
+
+    plays = False
+
+    def __init__(self, *names):
+        super().__init__()
+        self.reads, self.kept = names, {name: [] for name in (*names, "env/done")}
+
+    def step(self, ws, t):
+        pass
+
+    def collected(self, ws, start, stop):
+        for name, rows in self.kept.items():
+            rows.append(ws[name][start:stop].clone())
+
+
+def pendulum_runner(name, notes):
+    env = make_env("toy/pendulum", num_envs=4, seed=0, max_episode_steps=7)
+    blocks = (entry("history", reads=("vel",)),)
+    observations = Observations(("pos", "latent"))
+    if name == "ppo":
+        config = ActorCriticConfig(blocks=blocks, observations=observations, normalise_observations=False)
+        algorithm = PPO(ActorCritic(env.spec, config), PPOConfig(rollout_steps=5, minibatches=2), num_envs=4)
+        return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**6), cast=[notes])
+    config = SoftActorCriticConfig(**REPLAYED | {"blocks": blocks, "observations": observations})
+    sizes = SACConfig(batch_size=8, learning_starts=10, replay_size=400, iteration_steps=20, update_ratio=0.1)
+    algorithm = SAC(SoftActorCritic(env.spec, config), sizes, num_envs=4)
+    return OffPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**6), cast=[notes])
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_a_history_goes_on_from_rollout_to_rollout_and_ends_with_the_episode(name):
+    """Rollouts of 5 steps, episodes of 7: ends fall on every row, the last one of a rollout too."""
+    notes = Notes("env/obs/vel", "latent/memory")
+    runner = pendulum_runner(name, notes)
+    runner.learn(5 * 4 * 8)
+    vel, state, done = (torch.cat(rows) for rows in notes.kept.values())
+    assert len(vel) == 40
+    began = [0] * 4
+    for t in range(40):
+        for b in range(4):
+            began[b] = t if t and done[t - 1, b] else began[b]
+            past = [vel[k, b] if k >= began[b] else torch.zeros(1) for k in range(t - 3, t)]
+            assert torch.equal(state[t, b], torch.cat(past)), (t, b)
+    assert min(began) == 35
+
+
+def test_a_replay_gives_every_step_the_past_it_was_made_with():
+    notes = Notes("env/obs/vel")
+    runner = pendulum_runner("sac", notes)
+    runner.learn(5 * 4 * 8)
+    policy, block = runner.policy, runner.policy.blocks[0]
+    drawn = runner.replay.gather(runner.replay.draw((64,)))
+    assert bool(drawn["latent/memory"].any())
+    with torch.no_grad():
+        batch = policy.read(drawn)
+        now = torch.cat((drawn["latent/memory"], drawn["obs/vel"]), -1)
+        following = torch.cat((now[:, 1:], drawn["next_obs/vel"]), -1)
+        for prefix, past, pos in (("", now, drawn["obs/pos"]), ("next/", following, drawn["next_obs/pos"])):
+            expected = torch.cat((pos, block.network(past)), -1)
+            torch.testing.assert_close(batch[f"{prefix}actor"], expected)
+            torch.testing.assert_close(batch[f"{prefix}critic"], expected)
+        torch.testing.assert_close(policy.inputs_again(batch, "critic"), batch["critic"])
+
+
+def test_a_dataset_holds_no_memories():
+    runner = pendulum_runner("sac", Notes())
+    flags = torch.zeros(8, dtype=torch.bool)
+    steps = {"env/obs/pos": torch.zeros(9, 2), "env/obs/vel": torch.zeros(9, 1), "action": torch.zeros(8, 1)}
+    steps |= {"env/reward": torch.zeros(8), "env/terminated": flags, "env/truncated": flags.clone()}
+    data = Episodes(steps, (8,))
+    for kind, options in ((OffPolicyRunner, {"prefill": True}), (OfflineRunner, {})):
+        with pytest.raises(ValueError, match="a dataset does not hold what a policy remembers; leave history blocks"):
+            kind(runner.env, runner.algorithm, data=data, **options)
 
 
 # Pictures, and classes of the user
