@@ -40,9 +40,7 @@ class Terms:
         self, terms: Sequence[LossTerm], policy: Any, device: torch.device, transforms: Sequence[Transform] = ()
     ) -> None:
         self.policy, self.terms = policy, list(terms)
-        names = [term.name for term in self.terms]
-        if len(set(names)) != len(names):
-            raise ValueError(f"two terms share a name: {names}; give each its own")
+        _check_names(self.terms)
         self._check_outputs()
         read = [(term, name) for term in self.terms for name in term.reads if not name.startswith("new/")]
         self.reads = tuple(dict.fromkeys(name for _, name in read))
@@ -142,11 +140,18 @@ def standardised_advantage(batch: Batch, now: DeviceNow) -> Batch:
 
 def with_further(standard: Sequence[LossTerm], further: Sequence[LossTerm]) -> list[LossTerm]:
     """The standard terms and further ones; one that has the name of a standard term takes its place."""
+    _check_names(further)
     replaced = {term.name: term for term in further}
     if len(replaced) < len(further):
         raise ValueError(f"two terms share a name: {[term.name for term in further]}; give each its own")
     kept = [replaced.pop(term.name, term) for term in standard]
     return [*kept, *replaced.values()]
+
+
+def _check_names(terms: Sequence[LossTerm]) -> None:
+    names = [term.name for term in terms]
+    if len(set(names)) != len(names):
+        raise ValueError(f"two terms share a name: {names}; give each its own")
 
 
 class Surrogate:
