@@ -142,8 +142,6 @@ def with_further(standard: Sequence[LossTerm], further: Sequence[LossTerm]) -> l
     """The standard terms and further ones; one that has the name of a standard term takes its place."""
     _check_names(further)
     replaced = {term.name: term for term in further}
-    if len(replaced) < len(further):
-        raise ValueError(f"two terms share a name: {[term.name for term in further]}; give each its own")
     kept = [replaced.pop(term.name, term) for term in standard]
     return [*kept, *replaced.values()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from gaitway.core.execution import Execution
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.wiring import Mention
 from gaitway.core.workspace import Variable, Workspace
+from gaitway.data.episodes import Episodes, EpisodeSource
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards
@@ -108,6 +109,35 @@ def _state_of(agent: Agent) -> dict[str, Any]:
 
 def _seeded(agent: Agent) -> list[SeedableAgent]:
     return [module for module in agent.modules() if isinstance(module, SeedableAgent)]
+
+
+class CastEpisodes:
+    """A dataset as the agents besides the policy see it: with what they write of every step."""
+
+    def __init__(self, source: EpisodeSource, cast: Cast) -> None:
+        self.source, self.agents, self.num_steps = source, list(cast.others.values()), source.num_steps
+        for name, agent in cast.others.items():
+            if agent.memories:
+                raise ValueError(f"{name} remembers, and steps of a dataset come in no order; leave it out of the cast")
+
+    @torch.no_grad()
+    def chunks(self) -> Iterator[Episodes]:
+        for chunk in self.source.chunks():
+            fields = chunk.transitions()
+            step = {f"env/{name}": value for name, value in fields.items() if name.startswith("obs/")}
+            ws = Workspace.packed({name: value[None] for name, value in (step | {"action": fields["action"]}).items()})
+            for agent in self.agents:
+                agent.step(ws, 0)
+            written = {name: ws[name][0] for agent in self.agents for name in agent.writes}
+            yield Episodes({**chunk.variables, **written}, chunk.lengths)
+
+    def variables(self) -> dict[str, Variable]:
+        """Shapes of what the agents write."""
+        first = next(iter(self.chunks()))
+        names = [name for agent in self.agents for name in agent.writes]
+        return {
+            name: Variable(1, 1, tuple(first.variables[name].shape[1:]), first.variables[name].dtype) for name in names
+        }
 
 
 def mentions(cast: Cast, rewards: Rewards, algorithm: Any) -> list[Mention]:

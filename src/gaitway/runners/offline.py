@@ -20,6 +20,7 @@ from gaitway.data.dataset import Dataset
 from gaitway.data.episodes import EpisodeSource
 from gaitway.data.mixing import dataset_replay
 from gaitway.envs.vec_env import VecEnv
+from gaitway.runners.cast import CastEpisodes
 from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.judge import MakeEnv
 from gaitway.runners.logger import Logger
@@ -37,8 +38,10 @@ ADVICE = "lower the learning rates of algorithm"
 class OfflineRunner(Runner):
     """Trains an off-policy algorithm, or behaviour cloning, on a dataset.
 
-    `env` only says what the task is. Observation normalisers take the statistics of the dataset, once, before the first
-    update. Checkpoints do not hold the dataset: they hold its fingerprint, and where the draws stand.
+    `env` only says what the task is. Agents of the `cast` besides the policy see every step of the dataset once and
+    write what they have to say of it, for the algorithm to read. Observation normalisers take the statistics of the
+    dataset, once, before the first update. Checkpoints do not hold the dataset: they hold its fingerprint, and where
+    the draws stand.
     """
 
     algorithm: ReplayAlgorithm
@@ -63,10 +66,12 @@ class OfflineRunner(Runner):
         self.data = Dataset.of(data)
         self.data.check_fits(env.spec, self.policy.all_groups)
         log.info("%s; a step of this run is an update", self.data)
+        source = CastEpisodes(self.data, self.cast) if self.cast.others else self.data
+        algorithm.keep(source.variables() if isinstance(source, CastEpisodes) else {}, (), self.rewards)
         arguments = algorithm.replay_arguments()
         self.replay = dataset_replay(
-            self.data,
-            **{name: arguments[name] for name in ("groups", "action", "n_step")},
+            source,
+            **{name: arguments[name] for name in ("groups", "action", "n_step", "extras")},
             gamma=algorithm.config.gamma,
             device=algorithm.device,
             generator=stream(algorithm.seed, "replay", algorithm.device),
