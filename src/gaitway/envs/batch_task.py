@@ -28,6 +28,7 @@ STAGE_ACCELERATION = int(mujoco.mjtStage.mjSTAGE_ACC)
 
 NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 
+Arrays = dict[str, np.ndarray]
 Rows = slice | np.ndarray
 """All instances, `slice(None)`, or the sorted int32 indices of some."""
 
@@ -75,9 +76,9 @@ class BatchTask:
     qvel: np.ndarray
     motion: np.ndarray
     ctrl: np.ndarray
-    field: dict[str, np.ndarray]
-    layout: dict[str, np.ndarray]
-    memory: dict[str, np.ndarray]
+    field: Arrays
+    layout: Arrays
+    memory: Arrays
     _flags: np.ndarray | None
     _attached = False
 
@@ -125,7 +126,7 @@ class BatchTask:
         for name in ("batch", "qpos", "qvel", "motion", "ctrl", "field", "_flags"):
             self.__dict__.pop(name, None)
 
-    def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(self, generator: np.random.Generator) -> Arrays:
         """The start of one episode: `qpos` [nq], `qvel` [nv] and everything in `layout_shapes`."""
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
@@ -145,7 +146,7 @@ class BatchTask:
     def restore(self) -> None:
         """A stored state was put back: physics, `layout` and `memory` are written. Rebuild what follows from them."""
 
-    def scenario(self) -> dict[str, np.ndarray]:
+    def scenario(self) -> Arrays:
         """What `load_scenario` takes, by name, with the values of the present situation [B, ...]."""
         return {"qpos": self.qpos, "qvel": self.qvel, **self.layout}
 
@@ -179,9 +180,7 @@ class BatchTask:
         if failed is not None:
             raise failed
 
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         """Fill `reward` [B], `terminated` [B] and every metric [B] after a step; `action` [B, A] is as it was given.
 
         Reward and metrics are float64 and hold the numbers of the step before until overwritten; `terminated` arrives
@@ -192,7 +191,7 @@ class BatchTask:
     def truncate(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Set `truncated` [B] where an episode ends here for another reason than time, and has not `terminated` [B]."""
 
-    def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
+    def observe(self, rows: Rows, out: Arrays) -> None:
         """Write the observation of `rows` into `out[group]` [len(rows), *shape] (any float type)."""
         raise TypeError(f"{type(self).__name__} does not implement observe")
 
@@ -206,6 +205,12 @@ class BatchTask:
         `model` is `render_model()`, `data` has the instance's state; positions are computed afterwards. What an earlier
         instance was given is still there, so everything must be set every time.
         """
+
+
+def record(metrics: Arrays, **values: np.ndarray) -> None:
+    """Write the metrics of a step, [B] each, by name."""
+    for name, value in values.items():
+        metrics[name][:] = value
 
 
 def action_spec(model: mujoco.MjModel) -> ActionSpec:

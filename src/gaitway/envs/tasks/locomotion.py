@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import Arrays, BatchTask, Rows, resolve_options
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import as_index, position_components, velocity_components
 from gaitway.envs.vec_env import ObservationGroup
@@ -95,16 +95,14 @@ class LocomotionTask(BatchTask):
         super().attach(batch)
         self._x_before = np.zeros(batch.nsim)
 
-    def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(self, generator: np.random.Generator) -> Arrays:
         qpos, qvel = self.robot.draw_state(generator, self.config.reset_noise_scale)
         return {"qpos": qpos, "qvel": qvel}
 
     def before_step(self) -> None:
         np.copyto(self._x_before, self.qpos[:, self.robot.forward_index])
 
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         robot, target = self.robot, self.config.target_speed
         height, tilt = self.qpos[:, robot.height_index], robot.tilt(self.qpos)
         speed = (self.qpos[:, robot.forward_index] - self._x_before) / self.control_dt
@@ -113,7 +111,7 @@ class LocomotionTask(BatchTask):
         metrics["speed"][:] = speed
         metrics["fell"][:] = terminated
 
-    def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
+    def observe(self, rows: Rows, out: Arrays) -> None:
         out["policy"][:] = self.motion[rows][:, self._shown]
 
 

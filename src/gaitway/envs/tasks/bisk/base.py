@@ -25,7 +25,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_VELOCITY, BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_VELOCITY, Arrays, BatchTask, Rows, resolve_options
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
@@ -149,7 +149,7 @@ class BiskTask(BatchTask):
         `uniform` [n, k] in [0, 1) and `normal` [n, m] are as many as `object_draws` asked for.
         """
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         """Layouts [n, ...] from numbers in [0, 1) [n, course_draws]."""
         return {}
 
@@ -178,7 +178,7 @@ class BiskTask(BatchTask):
         self.memory["start_qpos"] = np.zeros_like(self.qpos)
         self.memory["start_qvel"] = np.zeros_like(self.qvel)
 
-    def scenario(self) -> dict[str, np.ndarray]:
+    def scenario(self) -> Arrays:
         """How the present episodes began: qpos and qvel before the settling step, and the course."""
         start = {"qpos": self.memory["start_qpos"], "qvel": self.memory["start_qvel"]}
         return {**start, **self.layout, "settle": self.layout["settle"] != 0.0}
@@ -188,10 +188,10 @@ class BiskTask(BatchTask):
         if settle is not None and not np.isin(settle, (0.0, 1.0)).all():
             raise ValueError(f"scenario field 'settle' of {self.id} is {settle.tolist()}; use true or false")
 
-    def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(self, generator: np.random.Generator) -> Arrays:
         return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
 
-    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> dict[str, np.ndarray]:
+    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Arrays:
         return self._sample(self._random_numbers(generators, count))
 
     def _random_numbers(self, generators: Iterable[np.random.Generator], count: int) -> list[np.ndarray]:
@@ -205,7 +205,7 @@ class BiskTask(BatchTask):
                 (generator.standard_normal if is_normal else generator.random)(out=targets[row])
         return blocks
 
-    def _sample(self, blocks: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def _sample(self, blocks: Sequence[np.ndarray]) -> Arrays:
         """The starts of n episodes."""
         count = len(blocks[0])
         qpos, qvel = np.empty((count, self.model.nq)), np.zeros((count, self.model.nv))
@@ -238,9 +238,7 @@ class BiskTask(BatchTask):
         """Compute forces and positions of the instances `numbers` (int32) where they are."""
         self.batch.forward(numbers, stage=STAGE_ACCELERATION)
 
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         fell = self.view.fallen(self.qpos, self.height(ALL))
         metrics["fell"][:] = fell
         if self.config.allow_falls:
@@ -251,7 +249,7 @@ class BiskTask(BatchTask):
         np.putmask(reward, fell, FALL_REWARD)
         np.logical_or(terminated, fell, out=terminated)
 
-    def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
+    def observe(self, rows: Rows, out: Arrays) -> None:
         policy = out["policy"]
         self.observe_task(rows, policy[:, : self.task_size])
         height = self.height(rows) if self.relative_height else None

@@ -28,7 +28,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import Rows
+from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import BiskConfig, between, check_range
 from gaitway.envs.tasks.bisk.open_floor import FloorTask, add_mark, put_mark
@@ -98,7 +98,7 @@ class ButterfliesTask(FloorTask):
     def course_draws(self) -> int:
         return 3 * self.config.n_butterflies
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         """Butterfly by butterfly, x, y, z."""
         area = self.config.goal_area
         drawn = between(-1.0, 1.0, uniform).reshape(len(uniform), -1, 3)

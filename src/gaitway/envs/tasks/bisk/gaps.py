@@ -20,7 +20,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import STAGE_POSITION, Rows
+from gaitway.envs.batch_task import STAGE_POSITION, Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import FALL_REWARD, between, check_range
 from gaitway.envs.tasks.bisk.corridor import CorridorConfig, CorridorTask
@@ -121,7 +121,7 @@ class GapsTask(CorridorTask):
     def course_draws(self) -> int:
         return 0 if self.config.fixed_size else 2 * COUNT
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         """First all gaps, then all platforms."""
         config = self.config
         if config.fixed_size:

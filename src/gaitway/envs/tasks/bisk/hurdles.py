@@ -21,7 +21,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import Rows
+from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import ALL, between, check_range
 from gaitway.envs.tasks.bisk.corridor import CorridorConfig, CorridorTask
@@ -77,7 +77,7 @@ class ObstacleTask(CorridorTask):
     def course_draws(self) -> int:
         return COUNT if self.fixed_height else 2 * COUNT
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         """First all distances, then the heights."""
         position = START + np.cumsum(between(*SPACING, uniform[:, :COUNT]), axis=1)
         share = np.zeros_like(position) if self.fixed_height else uniform[:, COUNT:]

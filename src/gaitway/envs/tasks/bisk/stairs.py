@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import Rows
+from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import between, check_range
 from gaitway.envs.tasks.bisk.corridor import CorridorConfig, CorridorTask
@@ -99,7 +99,7 @@ class StairsTask(CorridorTask):
     def course_draws(self) -> int:
         return self.num_items
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         return {"step_length": between(self.config.step_length_min, self.config.step_length_max, uniform)}
 
     def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:

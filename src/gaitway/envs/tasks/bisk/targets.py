@@ -23,7 +23,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import Rows
+from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import SHAPED, between, check_range
 from gaitway.envs.tasks.bisk.open_floor import FloorTask, ShapedConfig, add_mark, put_mark
@@ -161,7 +161,7 @@ class GoToTargetsTask(TargetTask):
     def course_draws(self) -> int:
         return self.num_drawn * (1 if self.robot.is_planar else 2)
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         """Target by target, x before y."""
         target = np.zeros((len(uniform), self.num_drawn, 2))
         drawn = between(-self.config.goal_area, self.config.goal_area, uniform)
@@ -197,7 +197,7 @@ class GoToSphereTask(TargetTask):
     def course_draws(self) -> int:
         return 1
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         """One number is the angle, or for planar robots the side: ahead below 0.5, else behind."""
         angle = np.where(uniform < 0.5, 0.0, np.pi) if self.robot.is_planar else between(0.0, 2 * np.pi, uniform)
         side = np.zeros_like(angle) if self.robot.is_planar else np.sin(angle)

@@ -27,7 +27,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import STAGE_VELOCITY, Rows
+from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import ALL, SHAPED, BiskConfig, between
 from gaitway.envs.tasks.bisk.open_floor import FloorTask, ShapedConfig, add_arrow, put_arrow
@@ -99,7 +99,7 @@ class VelocityControlTask(FloorTask):
     def course_draws(self) -> int:
         return 2 * NUM_DRAWN
 
-    def sample_course(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
+    def sample_course(self, uniform: np.ndarray) -> Arrays:
         """First all speeds, then all angles."""
         speed, turn = between(0.0, self.config.max_speed, uniform[:, :NUM_DRAWN]), uniform[:, NUM_DRAWN:]
         angle = np.where(turn < 0.5, 0.0, np.pi) if self.robot.is_planar else between(0.0, 2 * np.pi, turn)

@@ -13,6 +13,7 @@ after the step, from the last stage of the last substep. The first observation o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,15 +22,14 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, BatchTask, Rows, resolve_options
-from gaitway.envs.robots.robot import position_components, velocity_components
+from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record, resolve_options
 from gaitway.envs.tasks.gym_v5.runners import (
     GymConfig,
+    GymTask,
     asset_spec,
     compile_asset,
     noisy_state,
     sum_of_squares,
-    vector_group,
     within,
 )
 from gaitway.envs.vec_env import Component
@@ -92,40 +92,38 @@ class HumanoidConfig(ContactConfig):
     include_qfrc_actuator_in_observation: bool = True
 
 
-class ContactTask(BatchTask):
+class ContactTask(GymTask):
     """What the three share: the model with its forces, `self.forces` [B, bodies, 6], and the layout of `policy`."""
 
     start_stage = STAGE_ACCELERATION
     config: ContactConfig
 
     def __init__(self, id: str, asset: str, config: ContactConfig, options: Mapping[str, Any]) -> None:
-        self.id = id
-        self.config = config
-        self.options = options
-        self.frame_skip = config.frame_skip
-        self.max_episode_steps = config.max_episode_steps
         self.persistent = config.exact_contact_forces
         self.senses_last = not config.exact_contact_forces
-        spec = asset_spec(asset)
-        if not config.exact_contact_forces:
-            add_force_computation(spec)
-        self.model = compile_asset(spec)
         self._hidden = HIDDEN_POSITIONS if config.exclude_current_positions_from_observation else 0
         # (MjData field, first row shown): every shown field follows qpos and qvel in this order
         self._shown = _shown_fields(config)
         derived = {name for name, _ in self._shown} | {"cfrc_ext"}
         self.fields = tuple(sorted(derived - {"cfrc_ext"} if config.exact_contact_forces else derived))
-        components = position_components(self.model)[self._hidden :] + velocity_components(self.model)
-        for name, _ in self._shown:
-            components += _derived_components(self.model, name)
-        self.groups = (vector_group(components),)
+        super().__init__(id, asset, config, options)
+
+    def build(self, decorated: bool = False) -> mujoco.MjModel:
+        spec = asset_spec(self.asset)
+        if not self.config.exact_contact_forces:
+            add_force_computation(spec)
+        return compile_asset(spec)
+
+    def components(self) -> tuple[Component, ...]:
+        derived = (_derived_components(self.model, name) for name, _ in self._shown)
+        return super().components()[self._hidden :] + tuple(itertools.chain.from_iterable(derived))
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
         self.forces = np.zeros((batch.nsim, self.model.nbody, 6))
         self._data = mujoco.MjData(self.model) if self.config.exact_contact_forces else None
 
-    def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(self, generator: np.random.Generator) -> Arrays:
         return noisy_state(self.model, generator, self.config.reset_noise_scale, normal_velocity=False)
 
     def start(self, rows: Rows) -> None:
@@ -141,7 +139,11 @@ class ContactTask(BatchTask):
             mujoco.mj_rnePostConstraint(self.model, data)
             self.forces[index] = data.cfrc_ext
 
-    def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
+    def force_cost(self, weight: float) -> np.ndarray:
+        """What the squares of all contact forces cost [B]."""
+        return weight * sum_of_squares(self.forces.reshape(len(self.forces), -1))
+
+    def observe(self, rows: Rows, out: Arrays) -> None:
         policy = out["policy"]
         start = self.model.nq + self.model.nv - self._hidden
         policy[:, :start] = self.motion[rows, self._hidden :]
@@ -153,14 +155,62 @@ class ContactTask(BatchTask):
             start += size
 
 
-class AntTask(ContactTask):
-    """Ant-v5. Metrics: `speed`, `y_velocity` (m/s), `x_position`, `y_position` (m), reward parts, `fell`."""
+class WalkTask(ContactTask):
+    """Walk forward and stay healthy. Subclasses say where a robot is, whether it is healthy and what contacts cost.
 
-    config: AntConfig
+    Metrics: `speed`, `y_velocity` (m/s), `x_position`, `y_position` (m), reward parts, `fell`.
+    """
+
+    config: AntConfig | HumanoidConfig
     metrics = (
         *("speed", "y_velocity", "x_position", "y_position"),
         *("reward_forward", "reward_ctrl", "reward_contact", "reward_survive", "fell"),
     )
+
+    def place(self, rows: Rows) -> np.ndarray:
+        """x and y (m) of what moves forward [n, 2]."""
+        raise TypeError(f"{type(self).__name__} does not implement place")
+
+    def healthy(self) -> np.ndarray:
+        """Which robots are healthy [B]."""
+        return within(self.qpos[:, 2], self.config.healthy_z_range)
+
+    def contact_cost(self) -> np.ndarray:
+        """What contacts cost [B]."""
+        return self.force_cost(self.config.contact_cost_weight)
+
+    def attach(self, batch: Batch) -> None:
+        super().attach(batch)
+        self.memory["xy"] = np.zeros((batch.nsim, 2))
+
+    def start(self, rows: Rows) -> None:
+        super().start(rows)
+        self.memory["xy"][rows] = self.place(rows)
+
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
+        config = self.config
+        self.read_forces()
+        xy = self.place(slice(None))
+        velocity = (xy - self.memory["xy"]) / self.control_dt
+        self.memory["xy"][:] = xy
+        healthy = self.healthy()
+        forward = config.forward_reward_weight * velocity[:, 0]
+        survive = config.healthy_reward * healthy
+        control_cost = config.ctrl_cost_weight * sum_of_squares(action)
+        contact_cost = self.contact_cost()
+        reward[:] = forward + survive - control_cost - contact_cost
+        if config.terminate_when_unhealthy:
+            np.logical_not(healthy, out=terminated)
+        record(metrics, speed=velocity[:, 0], y_velocity=velocity[:, 1])
+        record(metrics, x_position=self.qpos[:, 0], y_position=self.qpos[:, 1], fell=terminated)
+        record(metrics, reward_forward=forward, reward_survive=survive)
+        record(metrics, reward_ctrl=-control_cost, reward_contact=-contact_cost)
+
+
+class AntTask(WalkTask):
+    """Ant-v5. `speed` is that of the main body."""
+
+    config: AntConfig
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         config, changed = resolve_options(AntConfig, "Ant-v5", options)
@@ -168,46 +218,26 @@ class AntTask(ContactTask):
         self.fields += ("xpos",)
         self._body = self.model.body(config.main_body).id
 
-    def attach(self, batch: Batch) -> None:
-        super().attach(batch)
-        self.memory["xy"] = np.zeros((batch.nsim, 2))
-
-    def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(self, generator: np.random.Generator) -> Arrays:
         return noisy_state(self.model, generator, self.config.reset_noise_scale, normal_velocity=True)
 
-    def start(self, rows: Rows) -> None:
-        super().start(rows)
-        self.memory["xy"][rows] = self.field["xpos"][rows, self._body, :2]
+    def place(self, rows: Rows) -> np.ndarray:
+        return self.field["xpos"][rows, self._body, :2]
+
+    def healthy(self) -> np.ndarray:
+        """Gymnasium counts the limits themselves as healthy here."""
+        height, (low, high) = self.qpos[:, 2], self.config.healthy_z_range
+        return (height >= low) & (height <= high)
 
     def read_forces(self) -> None:
         super().read_forces()
         np.clip(self.forces, *self.config.contact_force_range, out=self.forces)
 
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
-        config = self.config
-        self.read_forces()
-        xy = self.field["xpos"][:, self._body, :2]
-        velocity = (xy - self.memory["xy"]) / self.control_dt
-        self.memory["xy"][:] = xy
-        height = self.qpos[:, 2]
-        healthy = (height >= config.healthy_z_range[0]) & (height <= config.healthy_z_range[1])
-        forward = config.forward_reward_weight * velocity[:, 0]
-        survive = config.healthy_reward * healthy
-        control_cost = config.ctrl_cost_weight * sum_of_squares(action)
-        contact_cost = config.contact_cost_weight * sum_of_squares(self.forces.reshape(len(action), -1))
-        reward[:] = forward + survive - control_cost - contact_cost
-        if config.terminate_when_unhealthy:
-            np.logical_not(healthy, out=terminated)
-        _write_walk(metrics, velocity, self.qpos, forward, control_cost, contact_cost, survive, terminated)
 
-
-class HumanoidTask(ContactTask):
-    """Humanoid-v5. `speed` is that of the mass centre. Metrics as Ant."""
+class HumanoidTask(WalkTask):
+    """Humanoid-v5. `speed` is that of the mass centre."""
 
     config: HumanoidConfig
-    metrics = AntTask.metrics
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         config, changed = resolve_options(HumanoidConfig, "Humanoid-v5", options)
@@ -215,35 +245,11 @@ class HumanoidTask(ContactTask):
         self.fields += ("xipos",)
         self._mass_share = self.model.body_mass / self.model.body_mass.sum()
 
-    def attach(self, batch: Batch) -> None:
-        super().attach(batch)
-        self.memory["xy"] = np.zeros((batch.nsim, 2))
+    def contact_cost(self) -> np.ndarray:
+        return np.clip(super().contact_cost(), *self.config.contact_cost_range)
 
-    def start(self, rows: Rows) -> None:
-        super().start(rows)
-        self.memory["xy"][rows] = self._mass_centre(rows)
-
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
-        config = self.config
-        self.read_forces()
-        xy = self._mass_centre(slice(None))
-        velocity = (xy - self.memory["xy"]) / self.control_dt
-        self.memory["xy"][:] = xy
-        healthy = within(self.qpos[:, 2], config.healthy_z_range)
-        forward = config.forward_reward_weight * velocity[:, 0]
-        survive = config.healthy_reward * healthy
-        control_cost = config.ctrl_cost_weight * sum_of_squares(action)
-        contact_cost = config.contact_cost_weight * sum_of_squares(self.forces.reshape(len(action), -1))
-        np.clip(contact_cost, *config.contact_cost_range, out=contact_cost)
-        reward[:] = forward + survive - control_cost - contact_cost
-        if config.terminate_when_unhealthy:
-            np.logical_not(healthy, out=terminated)
-        _write_walk(metrics, velocity, self.qpos, forward, control_cost, contact_cost, survive, terminated)
-
-    def _mass_centre(self, rows: Rows) -> np.ndarray:
-        """x and y of the whole robot's mass centre, [B, 2] (m)."""
+    def place(self, rows: Rows) -> np.ndarray:
+        """Of the whole robot's mass centre."""
         return np.einsum("n,bnk->bk", self._mass_share, self.field["xipos"][rows, :, :2])
 
 
@@ -257,21 +263,15 @@ class StandupTask(ContactTask):
         config, changed = resolve_options(StandupConfig, "HumanoidStandup-v5", options)
         super().__init__("HumanoidStandup-v5", "humanoidstandup.xml", config, changed)
 
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         config = self.config
         self.read_forces()
         height = self.qpos[:, 2]
         upward = height / self.model.opt.timestep
         control_cost = config.ctrl_cost_weight * sum_of_squares(action)
-        impact_cost = config.impact_cost_weight * sum_of_squares(self.forces.reshape(len(action), -1))
-        np.clip(impact_cost, *config.impact_cost_range, out=impact_cost)
+        impact_cost = np.clip(self.force_cost(config.impact_cost_weight), *config.impact_cost_range)
         reward[:] = upward - control_cost - impact_cost + 1.0
-        metrics["height"][:] = height
-        metrics["reward_linup"][:] = upward
-        metrics["reward_quadctrl"][:] = -control_cost
-        metrics["reward_impact"][:] = -impact_cost
+        record(metrics, height=height, reward_linup=upward, reward_quadctrl=-control_cost, reward_impact=-impact_cost)
 
 
 def add_force_computation(spec: mujoco.MjSpec) -> None:
@@ -301,24 +301,3 @@ def _derived_components(model: mujoco.MjModel, name: str) -> tuple[Component, ..
         return tuple(Component(f"{body}_contact", 6, "N m, N") for body in bodies)
     joints = [model.joint(int(model.dof_jntid[dof])).name for dof in range(6, model.nv)]
     return tuple(Component(f"{joint}_torque", 1, "N m") for joint in joints)
-
-
-def _write_walk(
-    metrics: dict[str, np.ndarray],
-    velocity: np.ndarray,
-    qpos: np.ndarray,
-    forward: np.ndarray,
-    control_cost: np.ndarray,
-    contact_cost: np.ndarray,
-    survive: np.ndarray,
-    fell: np.ndarray,
-) -> None:
-    metrics["speed"][:] = velocity[:, 0]
-    metrics["y_velocity"][:] = velocity[:, 1]
-    metrics["x_position"][:] = qpos[:, 0]
-    metrics["y_position"][:] = qpos[:, 1]
-    metrics["reward_forward"][:] = forward
-    metrics["reward_ctrl"][:] = -control_cost
-    metrics["reward_contact"][:] = -contact_cost
-    metrics["reward_survive"][:] = survive
-    metrics["fell"][:] = fell

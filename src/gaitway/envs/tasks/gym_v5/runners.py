@@ -19,7 +19,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import Arrays, BatchTask, Rows, resolve_options
 from gaitway.envs.robots.robot import position_components, velocity_components
 from gaitway.envs.robots.world import compile_model
 from gaitway.envs.vec_env import Component, ObservationGroup
@@ -98,13 +98,37 @@ def hopper_health(config: HopperConfig, qpos: np.ndarray, qvel: np.ndarray) -> n
     return sound & walker2d_health(config, qpos, qvel)
 
 
-class RunnerTask(BatchTask):
+class GymTask(BatchTask):
+    """What gymnasium's tasks share: a model file, the numbers of a config and one observed vector."""
+
+    config: GymConfig
+
+    def __init__(self, id: str, asset: str, config: GymConfig, options: Mapping[str, Any]) -> None:
+        self.id = id
+        self.asset = asset
+        self.config = config
+        self.options = options
+        self.frame_skip = config.frame_skip
+        self.max_episode_steps = config.max_episode_steps
+        self.groups = (vector_group(self.components()),)
+
+    def build(self, decorated: bool = False) -> mujoco.MjModel:
+        return load_asset(self.asset)
+
+    def components(self) -> tuple[Component, ...]:
+        """What is observed, all of qpos and qvel unless a task shows something else."""
+        return position_components(self.model) + velocity_components(self.model)
+
+
+class RunnerTask(GymTask):
     """Run forward in a plane: `forward_reward_weight * speed + healthy_reward - ctrl_cost_weight * |action|^2`.
 
     Group `policy`: qpos without its first `hidden` entries, then qvel, clipped to `velocity_limit` if there is one.
     Metrics: `speed` (m/s, displacement of x over the step), `x_position` (m), gymnasium's reward parts and, where the
     task ends when unhealthy, `fell`.
     """
+
+    config: RunnerConfig
 
     def __init__(
         self,
@@ -117,12 +141,6 @@ class RunnerTask(BatchTask):
         normal_velocity: bool = False,
         health: Health | None = None,
     ) -> None:
-        self.id = id
-        self.config = config
-        self.options = options
-        self.model = load_asset(asset)
-        self.frame_skip = config.frame_skip
-        self.max_episode_steps = config.max_episode_steps
         self.metrics = ("speed", "x_position", "reward_forward", "reward_ctrl")
         if health is not None:
             self.metrics += ("reward_survive", "fell")
@@ -130,22 +148,22 @@ class RunnerTask(BatchTask):
         self._velocity_limit = velocity_limit
         self._normal_velocity = normal_velocity
         self._health = health
-        components = position_components(self.model)[self._hidden :] + velocity_components(self.model)
-        self.groups = (vector_group(components),)
+        super().__init__(id, asset, config, options)
+
+    def components(self) -> tuple[Component, ...]:
+        return super().components()[self._hidden :]
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
         self._x_before = np.zeros(batch.nsim)
 
-    def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(self, generator: np.random.Generator) -> Arrays:
         return noisy_state(self.model, generator, self.config.reset_noise_scale, self._normal_velocity)
 
     def before_step(self) -> None:
         np.copyto(self._x_before, self.qpos[:, 0])
 
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         x, speed = metrics["x_position"], metrics["speed"]
         forward, cost = metrics["reward_forward"], metrics["reward_ctrl"]
         np.copyto(x, self.qpos[:, 0])
@@ -162,7 +180,7 @@ class RunnerTask(BatchTask):
                 np.logical_not(healthy, out=terminated)
             metrics["fell"][:] = terminated
 
-    def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
+    def observe(self, rows: Rows, out: Arrays) -> None:
         policy = out["policy"]
         policy[:] = self.motion[rows, self._hidden :]
         if self._velocity_limit is not None:
@@ -215,9 +233,7 @@ def vector_group(components: tuple[Component, ...], name: str = "policy") -> Obs
     return ObservationGroup(name, components, (sum(component.size for component in components),))
 
 
-def noisy_state(
-    model: mujoco.MjModel, generator: np.random.Generator, scale: float, normal_velocity: bool
-) -> dict[str, np.ndarray]:
+def noisy_state(model: mujoco.MjModel, generator: np.random.Generator, scale: float, normal_velocity: bool) -> Arrays:
     """Default pose plus U(-scale, scale); velocity `scale` N(0, 1) or U(-scale, scale). Draw order: qpos, qvel."""
     qpos = model.qpos0 + generator.uniform(-scale, scale, model.nq)
     if normal_velocity:

@@ -42,7 +42,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_POSITION, BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_POSITION, Arrays, BatchTask, Rows, resolve_options
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
@@ -59,7 +59,7 @@ from gaitway.envs.tasks.skills.goals import (
 from gaitway.envs.tasks.skills.groups import goal_width, observation_groups
 from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig, make_tasks
 
-GoalModel = Callable[[dict[str, np.ndarray]], np.ndarray]
+GoalModel = Callable[[Arrays], np.ndarray]
 """Groups observation [m, .], desired_goal [m, K], task [m, K] (float32) -> score [m] of the policy's mean action: the
 probability of reaching the goal for `r` and `r2`, the smaller of two values for `q`."""
 
@@ -156,10 +156,10 @@ class SkillTask(BatchTask):
         super().add_surroundings(spec)
         world.add_accelerometer(spec, self.robot.torso)
 
-    def draw(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(self, generator: np.random.Generator) -> Arrays:
         return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
 
-    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> dict[str, np.ndarray]:
+    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Arrays:
         uniform, normal = np.empty((count, self.robot.nq)), np.empty((count, self.robot.nv))
         seeds = np.empty(count)
         for row, generator in enumerate(generators):
@@ -169,7 +169,7 @@ class SkillTask(BatchTask):
         qpos, qvel = self.robot.first_states(uniform, normal)
         return {"qpos": qpos, "qvel": qvel, "settle": np.ones(count), "goal_seed": seeds}
 
-    def scenario(self) -> dict[str, np.ndarray]:
+    def scenario(self) -> Arrays:
         """How the present episodes began: qpos and qvel before the settling step, and the seed of their goals."""
         start = {"qpos": self.memory["start_qpos"], "qvel": self.memory["start_qvel"]}
         return {**start, **self.layout, "settle": self.layout["settle"] != 0.0}
@@ -196,9 +196,7 @@ class SkillTask(BatchTask):
         self._measure(numbers)
         self._next_goal(numbers)
 
-    def outcome(
-        self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: dict[str, np.ndarray]
-    ) -> None:
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         config, memory = self.config, self.memory
         self._measure(ALL)
         before, time = memory["distance"], memory["time"]
@@ -247,7 +245,7 @@ class SkillTask(BatchTask):
             truncated |= self._cut
             self._kept_state[self._cut] = self.batch.state[self._cut]
 
-    def observe(self, rows: Rows, out: dict[str, np.ndarray]) -> None:
+    def observe(self, rows: Rows, out: Arrays) -> None:
         memory = self.memory
         features = memory["features"][rows]
         self._write_joints(rows, out["observation"])
