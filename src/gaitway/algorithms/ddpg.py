@@ -11,7 +11,7 @@ Lillicrap et al. 2016, "Continuous control with deep reinforcement learning". Wi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ class DDPGConfig(ReplayConfig):
 
     name: Literal["ddpg"] = "ddpg"
     tau: float = 0.005
-    """How far the targets follow at each update."""
+    """How far the targets follow each time the actor learns."""
     actor_learning_rate: float = 1e-3
     critic_learning_rate: float = 1e-3
 
@@ -48,6 +48,7 @@ class DDPG(ReplayAlgorithm):
     """Learns from batches of a replay."""
 
     config: DDPGConfig
+    config_class: ClassVar[type[DDPGConfig]] = DDPGConfig
 
     def __init__(
         self,
@@ -58,8 +59,9 @@ class DDPG(ReplayAlgorithm):
         execution: Execution | None = None,
         seed: int = 0,
     ) -> None:
-        config = config or DDPGConfig()
-        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
+        config = config or self.config_class()
+        extra = self.noise_and_cycle(policy, config)
+        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, **extra)
         self.targets["critic"] = FlatParameters(policy.target_critic, target_of=policy.critic)
         self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
         self.critic = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
@@ -69,23 +71,32 @@ class DDPG(ReplayAlgorithm):
         self.actor.loss = self.execution.compiled(self._actor_loss)
         self._constant_critic = constant_twin(policy.critic)  # the actor's gradient flows through it, not into it
 
+    def noise_and_cycle(self, policy: DeterministicActorCritic, config: Any) -> dict[str, Any]:
+        """`noise_shape` and `cycle` of a `ReplayAlgorithm`: no noise here, and each update is like the one before."""
+        return {}
+
     def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
-        """One update on the transitions `index` [n]: critic, actor, targets."""
+        """One update on the transitions `index` [n]: critic; in the last phase of a cycle actor and targets too."""
         batch = self.transitions(index)
         batch["action"] = self.policy.range.unit(batch["action"])
-        batch["target"] = self._target(batch)
+        batch["target"] = self._target(batch, noise)
         self.critic.step(batch)
-        self.actor.step(batch)
-        self.soft_update("critic", self.critic, self.config.tau)
-        self.soft_update("actor", self.actor, self.config.tau)
+        if phase == self.cycle - 1:
+            self.actor.step(batch)
+            self.soft_update("critic", self.critic, self.config.tau)
+            self.soft_update("actor", self.actor, self.config.tau)
 
     @torch.no_grad()
-    def _target(self, batch: Batch) -> Tensor:
+    def _target(self, batch: Batch, noise: Tensor) -> Tensor:
         """What the critic should say, [n]."""
         policy = self.policy
-        action = policy.unit_actions(policy.target_actor, batch["next/actor"])
+        action = self.next_action(policy.unit_actions(policy.target_actor, batch["next/actor"]), noise)
         values = policy.values(policy.target_critic, batch["next/critic"], action)
         return least_target(batch["reward"], batch["discount"], values)
+
+    def next_action(self, action: Tensor, noise: Tensor) -> Tensor:
+        """Which actions [n, A] the target is for, where the target actor would take `action`."""
+        return action
 
     def _critic_loss(self, batch: Batch) -> Loss:
         inputs = self.policy.inputs_again(batch, "critic")

@@ -17,32 +17,21 @@ dataset did, by the loss `- lambda mean Q_1(s, pi(s)) + mean (pi(s) - a)^2` with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
 from gaitway.algorithms.algorithm import Batch
-from gaitway.algorithms.engine import FlatParameters
-from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
-from gaitway.core.execution import Execution
-from gaitway.functional.soft_losses import critic_loss
-from gaitway.functional.value_losses import least_target, smoothed_action
-from gaitway.nn.ensemble import constant_twin
-
-Loss = tuple[Tensor, dict[str, Tensor]]
+from gaitway.algorithms.ddpg import DDPG, DDPGConfig, Loss
+from gaitway.functional.value_losses import smoothed_action
 
 
 @dataclass(frozen=True)
-class TD3Config(ReplayConfig):
+class TD3Config(DDPGConfig):
     """Twin delayed deep deterministic policy gradient: off-policy, for continuous actions."""
 
-    name: Literal["td3"] = "td3"
-    tau: float = 0.005
-    """How far the targets follow each time the actor learns."""
-    actor_learning_rate: float = 1e-3
-    critic_learning_rate: float = 1e-3
+    name: Literal["td3"] = "td3"  # type: ignore[assignment]
     policy_delay: int = 2
     """Updates of the critics for one of the actor and the targets."""
     target_noise: float = 0.2
@@ -52,75 +41,26 @@ class TD3Config(ReplayConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_positive("actor_learning_rate", "critic_learning_rate", "policy_delay")
-        self.check_fraction("tau", "such as 0.005")
+        self.check_positive("policy_delay")
         if self.target_noise < 0 or self.target_noise_limit < 0:
             raise ValueError("target_noise and target_noise_limit must be 0 or more")
 
 
-class TD3(ReplayAlgorithm):
-    """Learns from batches of a replay."""
+class TD3(DDPG):
+    """DDPG with target actions that are smoothed, and an actor and targets that learn once in `policy_delay` updates.
+
+    How many critics there are is the policy's; the smallest of their values counts.
+    """
 
     config: TD3Config
+    config_class: ClassVar[type[TD3Config]] = TD3Config
 
-    def __init__(
-        self,
-        policy: DeterministicActorCritic,
-        config: TD3Config | None = None,
-        *,
-        num_envs: int,
-        execution: Execution | None = None,
-        seed: int = 0,
-    ) -> None:
-        config = config or TD3Config()
-        super().__init__(
-            policy,
-            config,
-            num_envs=num_envs,
-            seed=seed,
-            execution=execution,
-            noise_shape=(config.batch_size, *policy.spec.action.shape),
-            cycle=config.policy_delay,
-        )
-        self.targets["critic"] = FlatParameters(policy.target_critic, target_of=policy.critic)
-        self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
-        self.critic = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
-        self.actor = self.engine(policy.actor, config.actor_learning_rate)
-        self.engines |= {"actor": self.actor, "critic": self.critic}
-        self.critic.loss = self.execution.compiled(self._critic_loss)
-        self.actor.loss = self.execution.compiled(self._actor_loss)
-        self._constant_critic = constant_twin(policy.critic)  # the actor's gradient flows through it, not into it
+    def noise_and_cycle(self, policy: DeterministicActorCritic, config: TD3Config) -> dict[str, Any]:
+        return {"noise_shape": (config.batch_size, *policy.spec.action.shape), "cycle": config.policy_delay}
 
-    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
-        """One update on the transitions `index` [n]: critics; in the last phase of a cycle actor and targets too."""
-        batch = self.transitions(index)
-        batch["action"] = self.policy.range.unit(batch["action"])
-        batch["target"] = self._target(batch, noise)
-        self.critic.step(batch)
-        if phase == self.cycle - 1:
-            self.actor.step(batch)
-            self.soft_update("critic", self.critic, self.config.tau)
-            self.soft_update("actor", self.actor, self.config.tau)
-
-    @torch.no_grad()
-    def _target(self, batch: Batch, noise: Tensor) -> Tensor:
-        """What the critics should say, [n]; `noise` [n, A] smooths the target actor's actions."""
-        policy, config = self.policy, self.config
-        action = policy.unit_actions(policy.target_actor, batch["next/actor"])
-        action = smoothed_action(action, noise, config.target_noise, config.target_noise_limit)
-        values = policy.values(policy.target_critic, batch["next/critic"], action)
-        return least_target(batch["reward"], batch["discount"], values)
-
-    def _critic_loss(self, batch: Batch) -> Loss:
-        inputs = self.policy.inputs_again(batch, "critic")
-        values = self.policy.values(self.policy.critic, inputs, batch["action"])
-        loss = critic_loss(values, batch["target"])
-        return loss, {"loss/critic": loss.detach(), "q_mean": values.detach().mean()}
-
-    def _actor_loss(self, batch: Batch) -> Loss:
-        action = self.policy.unit_actions(self.policy.actor, batch["actor"])
-        loss = -self.policy.values(self._constant_critic, batch["critic"], action)[0].mean()
-        return loss, {"loss/actor": loss.detach()}
+    def next_action(self, action: Tensor, noise: Tensor) -> Tensor:
+        """Smoothed by `noise` [n, A]."""
+        return smoothed_action(action, noise, self.config.target_noise, self.config.target_noise_limit)
 
 
 @dataclass(frozen=True)
@@ -143,6 +83,7 @@ class TD3BC(TD3):
     """TD3 with an actor that also imitates the actions of the replay."""
 
     config: TD3BCConfig
+    config_class = TD3BCConfig
 
     def _actor_loss(self, batch: Batch) -> Loss:
         action = self.policy.unit_actions(self.policy.actor, batch["actor"])
