@@ -21,7 +21,31 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import ActionSpec
 
 
-class EpsilonGreedy(SeedableAgent):
+class ChoiceExplorer(SeedableAgent):
+    """Chooses among discrete actions by their values: greedily, or as a subclass explores."""
+
+    def __init__(self, action: ActionSpec, q_values: str, name: str | None, seed: int | None) -> None:
+        super().__init__(name, seed, rule="last")
+        if action.kind != "discrete":
+            raise ValueError(f"{type(self).__name__} chooses among discrete actions; this one is {action.kind}")
+        self.start = action.start[0] if action.start else 0
+        self.choices = action.choices[0]
+        self.reads, self.writes = (q_values,), ("action",)
+
+    def step(self, ws: Workspace, t: int, *, stochastic: bool = True) -> None:
+        name = self.reads[0]
+        values = ws.at(name, t).detach()
+        if values.dim() != 2 or values.shape[-1] != self.choices:
+            raise ValueError(f"{name!r} has rows {list(values.shape)}; one value per action is [B, {self.choices}]")
+        choice = self.explore(values) if stochastic else values.argmax(-1)
+        ws.put(self.out("action"), t, choice + self.start)
+
+    def explore(self, values: Tensor) -> Tensor:
+        """`[B, A]` -> choices `[B]`, counted from 0."""
+        raise TypeError(f"{type(self).__name__} does not implement explore")
+
+
+class EpsilonGreedy(ChoiceExplorer):
     """The action with the largest value, or with probability `epsilon` any action: `q_values` `[B, A]` -> `[B]`."""
 
     def __init__(
@@ -32,10 +56,7 @@ class EpsilonGreedy(SeedableAgent):
         name: str | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__(name, seed, rule="last")
-        self.start = _first_choice(action, self)
-        self.choices = action.choices[0]
-        self.reads, self.writes = (q_values,), ("action",)
+        super().__init__(action, q_values, name, seed)
         self.epsilon = epsilon
 
     @property
@@ -47,18 +68,15 @@ class EpsilonGreedy(SeedableAgent):
     def epsilon(self, value: float) -> None:
         self._epsilon = _within(value, "epsilon", 0.0, 1.0)
 
-    def step(self, ws: Workspace, t: int, *, stochastic: bool = True) -> None:
-        choice = _values_of_all(ws, t, self.reads[0], self.choices).argmax(-1)
-        if stochastic:
-            generator = self.generator(choice.device)
-            # both are drawn whatever epsilon is, so that changing it does not shift the stream
-            explores = torch.rand(len(choice), generator=generator, device=choice.device) < self.epsilon
-            other = torch.randint(self.choices, (len(choice),), generator=generator, device=choice.device)
-            choice = torch.where(explores, other, choice)
-        ws.put(self.out("action"), t, choice + self.start)
+    def explore(self, values: Tensor) -> Tensor:
+        size, generator = len(values), self.generator(values.device)
+        # both are drawn whatever epsilon is, so that changing it does not shift the stream
+        explores = torch.rand(size, generator=generator, device=values.device) < self.epsilon
+        other = torch.randint(self.choices, (size,), generator=generator, device=values.device)
+        return torch.where(explores, other, values.argmax(-1))
 
 
-class Softmax(SeedableAgent):
+class Softmax(ChoiceExplorer):
     """An action drawn with probabilities `softmax(q_values / temperature)` (Boltzmann): `[B, A]` -> `[B]`."""
 
     def __init__(
@@ -69,10 +87,7 @@ class Softmax(SeedableAgent):
         name: str | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__(name, seed, rule="last")
-        self.start = _first_choice(action, self)
-        self.choices = action.choices[0]
-        self.reads, self.writes = (q_values,), ("action",)
+        super().__init__(action, q_values, name, seed)
         self.temperature = temperature
 
     @property
@@ -86,22 +101,42 @@ class Softmax(SeedableAgent):
         if value == 0:
             raise ValueError("temperature is 0; it must be positive. For the greedy action pass stochastic=False")
 
-    def step(self, ws: Workspace, t: int, *, stochastic: bool = True) -> None:
-        values = _values_of_all(ws, t, self.reads[0], self.choices).detach()
-        if stochastic:
-            chances = (values / self.temperature).softmax(-1)
-            choice = torch.multinomial(chances, 1, generator=self.generator(values.device)).squeeze(-1)
-        else:
-            choice = values.argmax(-1)
-        ws.put(self.out("action"), t, choice + self.start)
+    def explore(self, values: Tensor) -> Tensor:
+        chances = (values / self.temperature).softmax(-1)
+        return torch.multinomial(chances, 1, generator=self.generator(values.device)).squeeze(-1)
 
 
-class GaussianNoise(SeedableAgent):
-    """Adds independent normal noise to `action` `[B, A]`; `clip` bounds the noise itself, as TD3's smoothing does."""
+class NoiseExplorer(SeedableAgent):
+    """Adds noise to continuous actions, in units of `scale`, and keeps them between `low` and `high`, `[A]` each."""
 
     low: Tensor
     high: Tensor
     scale: Tensor
+
+    def __init__(self, action: ActionSpec, name: str | None, seed: int | None) -> None:
+        super().__init__(name, seed, rule="last")
+        _keep_limits(self, action)
+        self.reads, self.writes = ("action",), ("action",)
+
+    def step(self, ws: Workspace, t: int, *, stochastic: bool = True) -> None:
+        action, size = ws.at("action", t), len(self.low)
+        if action.dim() != 2 or action.shape[-1] != size:
+            raise ValueError(f"'action' has rows {list(action.shape)}; noise is added to [B, {size}]")
+        if stochastic:
+            action = torch.addcmul(action, self.next_noise(action), self.scale)
+        ws.put(self.out("action"), t, action.clamp(self.low, self.high))
+
+    def next_noise(self, action: Tensor) -> Tensor:
+        """What is added to `action` `[B, A]`, before scaling."""
+        raise TypeError(f"{type(self).__name__} does not implement next_noise")
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers from this agent's own stream, of the shape and dtype of `like`."""
+        return torch.empty_like(like, requires_grad=False).normal_(generator=self.generator(like.device))
+
+
+class GaussianNoise(NoiseExplorer):
+    """Adds independent normal noise to `action` `[B, A]`; `clip` bounds the noise itself, as TD3's smoothing does."""
 
     def __init__(
         self,
@@ -111,9 +146,7 @@ class GaussianNoise(SeedableAgent):
         name: str | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__(name, seed, rule="last")
-        _keep_limits(self, action)
-        self.reads, self.writes = ("action",), ("action",)
+        super().__init__(action, name, seed)
         self.clip = None if clip is None else _within(clip, "clip", 0.0, math.inf)
         self.std = std
 
@@ -126,17 +159,12 @@ class GaussianNoise(SeedableAgent):
     def std(self, value: float) -> None:
         self._std = _within(value, "std", 0.0, math.inf)
 
-    def step(self, ws: Workspace, t: int, *, stochastic: bool = True) -> None:
-        action = _continuous(ws.at("action", t), self.low)
-        if stochastic:
-            noise = _normal(action, self) * self.std
-            if self.clip is not None:
-                noise = noise.clamp(-self.clip, self.clip)
-            action = torch.addcmul(action, noise, self.scale)
-        ws.put(self.out("action"), t, action.clamp(self.low, self.high))
+    def next_noise(self, action: Tensor) -> Tensor:
+        noise = self.normal(action) * self.std
+        return noise if self.clip is None else noise.clamp(-self.clip, self.clip)
 
 
-class OrnsteinUhlenbeck(SeedableAgent):
+class OrnsteinUhlenbeck(NoiseExplorer):
     """Adds noise that wanders: `x <- x - theta x dt + sigma sqrt(dt) N(0, 1)`, from 0 wherever an episode begins.
 
     Where episodes begin is told by `TemporalAgent` (after an end, and with `reset=True`) and, for environments that
@@ -144,10 +172,6 @@ class OrnsteinUhlenbeck(SeedableAgent):
     shows the next one already, and the noise begins anew one row later. A run that goes on in another workspace goes on
     with its noise.
     """
-
-    low: Tensor
-    high: Tensor
-    scale: Tensor
 
     def __init__(
         self,
@@ -158,9 +182,7 @@ class OrnsteinUhlenbeck(SeedableAgent):
         name: str | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__(name, seed, rule="last")
-        _keep_limits(self, action)
-        self.reads, self.writes = ("action",), ("action",)
+        super().__init__(action, name, seed)
         self.dt = _within(dt, "dt", 0.0, math.inf)
         self.theta = _within(theta, "theta", 0.0, math.inf)
         if self.theta * self.dt >= 2.0:
@@ -179,20 +201,19 @@ class OrnsteinUhlenbeck(SeedableAgent):
         self._sigma = _within(value, "sigma", 0.0, math.inf)
 
     def step(self, ws: Workspace, t: int, *, stochastic: bool = True, reset: bool = False) -> None:
-        action = _continuous(ws.at("action", t), self.low)
         if reset:
             self.noise = None
         if t == 0 and "env/timestep" in ws:
             self.reset(ws, t, ws.at("env/timestep", t) == 0)
-        if stochastic:
-            before = self.noise
-            if before is None or before.shape != action.shape or before.device != action.device:
-                before = torch.zeros_like(action, requires_grad=False)
-            self.noise = before * (1.0 - self.theta * self.dt) + _normal(action, self) * (
-                self.sigma * math.sqrt(self.dt)
-            )
-            action = torch.addcmul(action, self.noise, self.scale)
-        ws.put(self.out("action"), t, action.clamp(self.low, self.high))
+        super().step(ws, t, stochastic=stochastic)
+
+    def next_noise(self, action: Tensor) -> Tensor:
+        before = self.noise
+        if before is None or before.shape != action.shape or before.device != action.device:
+            before = torch.zeros_like(action, requires_grad=False)
+        added = self.normal(action) * (self.sigma * math.sqrt(self.dt))
+        self.noise = before * (1.0 - self.theta * self.dt) + added
+        return self.noise
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
         """Start from 0 where `mask` `[B]` is true."""
@@ -239,12 +260,6 @@ class UniformActor(SeedableAgent):
         ws.put(self.out("action"), t, action.squeeze(-1) if self.action.kind == "discrete" else action)
 
 
-def _first_choice(action: ActionSpec, agent: SeedableAgent) -> int:
-    if action.kind != "discrete":
-        raise ValueError(f"{type(agent).__name__} chooses among discrete actions; this one is {action.kind}")
-    return action.start[0] if action.start else 0
-
-
 def _keep_limits(agent: SeedableAgent, action: ActionSpec) -> None:
     """Give the agent the buffers `low`, `high` and `scale`, `[A]` each."""
     if action.kind != "continuous":
@@ -260,21 +275,3 @@ def _within(value: float, name: str, low: float, high: float) -> float:
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}; it must lie in {low:g} to {high:g}")
     return float(value)
-
-
-def _values_of_all(ws: Workspace, t: int, name: str, choices: int) -> Tensor:
-    values = ws.at(name, t)
-    if values.dim() != 2 or values.shape[-1] != choices:
-        raise ValueError(f"{name!r} has rows {list(values.shape)}; one value per action is [B, {choices}]")
-    return values
-
-
-def _continuous(action: Tensor, low: Tensor) -> Tensor:
-    if action.dim() != 2 or action.shape[-1] != len(low):
-        raise ValueError(f"'action' has rows {list(action.shape)}; noise is added to [B, {len(low)}]")
-    return action
-
-
-def _normal(like: Tensor, agent: SeedableAgent) -> Tensor:
-    """Standard normal numbers from the agent's own stream, of the shape and dtype of `like`."""
-    return torch.empty(like.shape, dtype=like.dtype, device=like.device).normal_(generator=agent.generator(like.device))
