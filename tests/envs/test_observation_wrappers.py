@@ -102,7 +102,7 @@ def test_the_contract_is_kept(wrap, make):
 class StaleTime(TimeObservation):
     """Forgets that an episode ended."""
 
-    def _present(self, obs):
+    def shown(self, obs):
         self._elapsed = self._elapsed + 1
         return self._with(obs, self._elapsed)
 

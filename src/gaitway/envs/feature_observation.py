@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import mujoco
@@ -52,9 +52,6 @@ class FeatureObservation(Wrapper):
         self._listen()
         self._seen = self._tensor(self._write(slice(None), self._reached))
 
-    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        return self._restarted(self.env.reset(seed))
-
     def step(self, action: Tensor) -> Step:
         step = self.env.step(action)
         final = self._tensor(self._reached)
@@ -74,9 +71,6 @@ class FeatureObservation(Wrapper):
         obs = self.env.load_state_dict(state["env"])
         self._seen = state["features"].clone().to(self.device)
         return self._with(obs, self._seen)
-
-    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
-        return self._restarted(self.env.load_scenario(scenario))
 
     def _listen(self) -> None:
         """Write the features whenever the task observes: all rows after a step, some after a restart."""
@@ -113,7 +107,7 @@ class FeatureObservation(Wrapper):
                 f"{self.spec.id} does not compute contact forces, which {self.features.name} holds; use bodyfeet"
             )
 
-    def _restarted(self, obs: Observation) -> Observation:
+    def shown(self, obs: Observation) -> Observation:
         self._seen = self._tensor(self._started)
         return self._with(obs, self._seen)
 

@@ -6,8 +6,7 @@ Configurations name them like all wrappers: `{name: time}`, `{name: flatten, gro
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -27,29 +26,20 @@ class TimeObservation(Wrapper):
         self.spec = with_group(env, ObservationGroup(into, (Component("time", 1, "steps"),), (1,), dtype))
         self._elapsed = env.elapsed
 
-    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        return self._present(self.env.reset(seed))
-
     def step(self, action: Tensor) -> Step:
         step = self.env.step(action)
         reached = self._elapsed + 1
-        obs = self._present(step.obs)
+        obs = self.shown(step.obs)
         # where nothing was reset, or where a row of its own did it, what was reached is what is seen
         ended = step.terminated | step.truncated if step.valid is None else torch.zeros_like(step.valid)
         final = torch.where(ended, reached, self._elapsed)
         return dataclasses.replace(step, obs=obs, final_obs=self._with(step.final_obs, final))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
-        return self._present(self.env.load_state_dict(state))
-
-    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
-        return self._present(self.env.load_scenario(scenario))
-
     def set_elapsed(self, steps: Tensor) -> None:
         self.env.set_elapsed(steps)
         self._elapsed = self.env.elapsed
 
-    def _present(self, obs: Observation) -> Observation:
+    def shown(self, obs: Observation) -> Observation:
         self._elapsed = self.env.elapsed
         return self._with(obs, self._elapsed)
 
@@ -88,20 +78,11 @@ class FlattenObservation(Wrapper):
         flat = ObservationGroup(into, components, (size,), members[0].dtype)
         self.spec = dataclasses.replace(env.spec, groups=(flat, *self._others))
 
-    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        return self._flat(self.env.reset(seed))
-
     def step(self, action: Tensor) -> Step:
         step = self.env.step(action)
-        return dataclasses.replace(step, obs=self._flat(step.obs), final_obs=self._flat(step.final_obs))
+        return dataclasses.replace(step, obs=self.shown(step.obs), final_obs=self.shown(step.final_obs))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
-        return self._flat(self.env.load_state_dict(state))
-
-    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
-        return self._flat(self.env.load_scenario(scenario))
-
-    def _flat(self, obs: Observation) -> Observation:
+    def shown(self, obs: Observation) -> Observation:
         flat = torch.cat([obs[group] for group in self.groups], dim=-1)
         return {self.into: flat, **{group.name: obs[group.name] for group in self._others}}
 

@@ -22,7 +22,7 @@ from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGro
 
 
 class Wrapper(VecEnv):
-    """Forwards everything; a subclass overrides what it changes."""
+    """Forwards everything; a subclass overrides what it changes. Observations outside of steps pass through `shown`."""
 
     def __init__(self, env: VecEnv) -> None:
         self.env = env
@@ -31,7 +31,11 @@ class Wrapper(VecEnv):
         self.device = env.device
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        return self.env.reset(seed)
+        return self.shown(self.env.reset(seed))
+
+    def shown(self, obs: Observation) -> Observation:
+        """What is shown where the environment below shows `obs`: at the start of episodes, in a restored state."""
+        return obs
 
     def step(self, action: Tensor) -> Step:
         return self.env.step(action)
@@ -40,13 +44,13 @@ class Wrapper(VecEnv):
         return self.env.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
-        return self.env.load_state_dict(state)
+        return self.shown(self.env.load_state_dict(state))
 
     def scenario(self) -> dict[str, Tensor]:
         return self.env.scenario()
 
     def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
-        return self.env.load_scenario(scenario)
+        return self.shown(self.env.load_scenario(scenario))
 
     @property
     def elapsed(self) -> Tensor:
@@ -91,20 +95,11 @@ class SelectComponents(Wrapper):
             groups[name] = dataclasses.replace(groups[name], components=kept, shape=(len(self._columns[name]),))
         self.spec = dataclasses.replace(env.spec, groups=tuple(groups.values()))
 
-    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        return self._selected(self.env.reset(seed))
-
     def step(self, action: Tensor) -> Step:
         step = self.env.step(action)
-        return dataclasses.replace(step, obs=self._selected(step.obs), final_obs=self._selected(step.final_obs))
+        return dataclasses.replace(step, obs=self.shown(step.obs), final_obs=self.shown(step.final_obs))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
-        return self._selected(self.env.load_state_dict(state))
-
-    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
-        return self._selected(self.env.load_scenario(scenario))
-
-    def _selected(self, obs: Observation) -> Observation:
+    def shown(self, obs: Observation) -> Observation:
         return {
             name: value.index_select(-1, self._columns[name]) if name in self._columns else value
             for name, value in obs.items()
@@ -152,9 +147,6 @@ class History(Wrapper):
         first = env.load_state_dict(env.state_dict()) if env.spec.exact_state else env.reset()
         self._past = self._repeated(first[group])  # [B, length, D]
 
-    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
-        return self._started(self.env.reset(seed))
-
     def step(self, action: Tensor) -> Step:
         step = self.env.step(action)
         reached = torch.cat([self._past[:, 1:], step.final_obs[self.group][:, None]], 1)
@@ -172,14 +164,11 @@ class History(Wrapper):
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
         obs = self.env.load_state_dict(state["env"])
         if not self.spec.exact_state:
-            return self._started(obs)
+            return self.shown(obs)
         self._past = state["past"].clone().to(self.device)
         return self._with(obs, self._past)
 
-    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
-        return self._started(self.env.load_scenario(scenario))
-
-    def _started(self, obs: Observation) -> Observation:
+    def shown(self, obs: Observation) -> Observation:
         self._past = self._repeated(obs[self.group])
         return self._with(obs, self._past)
 
