@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import weakref
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -170,9 +169,7 @@ class NRemoteAgent(Agent):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ results. Workers are kept between calls and get the agent as it is then.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from torch import Tensor
@@ -79,9 +78,7 @@ class _Population:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _run(self, agent: Agent | None, jobs: Sequence[Job], label: str) -> list[Workspace | None]:

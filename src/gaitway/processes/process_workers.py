@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing import connection as pipes
 from multiprocessing import current_process, parent_process
 from typing import Any
@@ -67,19 +67,11 @@ class ProcessWorker(Worker):
         self._finalizer = weakref.finalize(self, _end, self._process, self._connection, self._questions, os.getpid())
 
     @classmethod
-    def pack(cls, value: Any, label: str, compact: bool = True) -> bytes:
-        return pack(value, label, compact)
+    def _wait_for_news(cls, signs: list[Any], timeout_s: float | None) -> None:
+        pipes.wait(signs, timeout_s)
 
-    @classmethod
-    def wait_any(cls, workers: Sequence[Worker]) -> list[Worker]:
-        while True:
-            settled = [worker for worker in workers if worker.poll()]
-            if settled:
-                return settled
-            mine = [worker for worker in workers if isinstance(worker, ProcessWorker)]
-            limits = [limit for worker in mine if (limit := worker._remaining()) is not None]
-            signs = [sign for worker in mine for sign in (worker._connection, worker._process.sentinel)]
-            pipes.wait(signs, min(limits, default=None))
+    def _signs(self) -> list[Any]:
+        return [self._connection, self._process.sentinel]
 
     def dismiss(self) -> None:
         if not self._finalizer.alive:
@@ -105,7 +97,7 @@ class ProcessWorker(Worker):
     def _await_ready(self) -> None:
         self._look()
         while not self._is_ready and self._outcome is None:
-            pipes.wait([self._connection, self._process.sentinel], self._remaining())
+            pipes.wait(self._signs(), self._remaining())
             self._look()
 
     def _look(self) -> None:

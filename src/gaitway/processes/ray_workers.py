@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,20 +50,11 @@ class RayWorker(Worker):
         self._finalizer = weakref.finalize(self, _end, self._actor)
 
     @classmethod
-    def pack(cls, value: Any, label: str, compact: bool = True) -> bytes:
-        return pack(value, label, compact)
+    def _wait_for_news(cls, signs: list[Any], timeout_s: float | None) -> None:
+        ray.wait(signs, num_returns=1, timeout=None if timeout_s is None else max(timeout_s, 0))
 
-    @classmethod
-    def wait_any(cls, workers: Sequence[Worker]) -> list[Worker]:
-        while True:
-            settled = [worker for worker in workers if worker.poll()]
-            if settled:
-                return settled
-            mine = [worker for worker in workers if isinstance(worker, RayWorker)]
-            limits = [limit for worker in mine if (limit := worker._remaining()) is not None]
-            ray.wait(
-                [worker._awaited for worker in mine], num_returns=1, timeout=max(min(limits), 0) if limits else None
-            )
+    def _signs(self) -> list[Any]:
+        return [self._awaited]
 
     def close(self, reason: str | None = None) -> None:
         super().close(reason)

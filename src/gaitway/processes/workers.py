@@ -22,6 +22,7 @@ from torch import Tensor
 from gaitway.core.agent import Agent
 from gaitway.core.workspace import Workspace
 from gaitway.processes.mirror import ParameterMirror
+from gaitway.processes.packing import pack
 from gaitway.processes.worker_host import ACTION, Failure, Host, Reply
 
 UNKNOWN_PLACE = "an unknown place (the process is stopped, or busy outside Python)"
@@ -110,12 +111,26 @@ class Worker:
     @classmethod
     def pack(cls, value: Any, label: str, compact: bool = True) -> Any:
         """What will be sent for `value`; TypeError that names the attribute if it cannot be sent."""
-        raise TypeError(f"{cls.__name__} does not say how values are sent")
+        return pack(value, label, compact)
 
     @classmethod
     def wait_any(cls, workers: Sequence[Worker]) -> list[Worker]:
         """Wait until at least one has an answer, or has none to expect any more; returns those."""
+        while True:
+            settled = [worker for worker in workers if worker.poll()]
+            if settled:
+                return settled
+            limits = [limit for worker in workers if (limit := worker._remaining()) is not None]
+            cls._wait_for_news([sign for worker in workers for sign in worker._signs()], min(limits, default=None))
+
+    @classmethod
+    def _wait_for_news(cls, signs: list[Any], timeout_s: float | None) -> None:
+        """Wait until there is something to see at one of the `signs`, or for `timeout_s`."""
         raise TypeError(f"{cls.__name__} does not say how to wait")
+
+    def _signs(self) -> list[Any]:
+        """Where one sees that something has come of this worker."""
+        raise TypeError(f"{type(self).__name__} does not say what to wait for")
 
     @property
     def is_busy(self) -> bool:
