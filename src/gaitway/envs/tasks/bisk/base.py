@@ -76,6 +76,8 @@ class BiskTask(BatchTask):
 
     task: ClassVar[str]
     """Name in the id, after the robot's."""
+    task_key: ClassVar[str]
+    """Key of the task's own numbers in the benchmark's dictionary."""
     config_class: ClassVar[type[BiskConfig]] = BiskConfig
     metrics: tuple[str, ...] = ("score", "fell")
     senses_last = True
@@ -120,7 +122,7 @@ class BiskTask(BatchTask):
 
     def task_keys(self) -> dict[str, int]:
         """Keys of the benchmark's dictionary before `observation`, with their sizes."""
-        raise TypeError(f"{type(self).__name__} does not implement task_keys")
+        return {self.task_key: self.task_size}
 
     @property
     def views(self) -> dict[str, slice]:

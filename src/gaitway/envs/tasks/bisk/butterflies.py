@@ -59,6 +59,7 @@ class ButterfliesConfig(BiskConfig):
 
 class ButterfliesTask(FloorTask):
     task = "butterflies"
+    task_key = "butterflies"
     config_class = ButterfliesConfig
     config: ButterfliesConfig
 
@@ -88,9 +89,6 @@ class ButterfliesTask(FloorTask):
 
     def task_components(self) -> tuple[Component, ...]:
         return (Component("butterflies", FIELDS * FIELDS),)
-
-    def task_keys(self) -> dict[str, int]:
-        return {"butterflies": FIELDS * FIELDS}
 
     def course_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"butterfly": (self.config.n_butterflies, 3)}

@@ -63,6 +63,7 @@ class GapsConfig(CorridorConfig):
 
 class GapsTask(CorridorTask):
     task = "gaps"
+    task_key = "next_gap_platform"
     config_class = GapsConfig
     config: GapsConfig
     num_items = COUNT
@@ -111,9 +112,6 @@ class GapsTask(CorridorTask):
             Component("next_platform_distance", 1, "m"),
             Component("next_platform_is_new"),
         )
-
-    def task_keys(self) -> dict[str, int]:
-        return {"next_gap_platform": 3}
 
     def course_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"gap": (COUNT,), "platform": (COUNT,)}

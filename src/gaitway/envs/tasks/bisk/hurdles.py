@@ -43,16 +43,21 @@ BAR_RADIUS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class HurdlesConfig(CorridorConfig):
+class ObstacleConfig(CorridorConfig):
+    fixed_height: bool = False
+    """All hurdles have the largest h, all bars hang at the lowest height."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HurdlesConfig(ObstacleConfig):
     max_height: float = 0.3
     """Largest h (m); the smallest is 0.1."""
-    fixed_height: bool = False
-    """All hurdles have the largest h."""
 
 
 class ObstacleTask(CorridorTask):
     """Obstacles in a corridor, four of which are simulated."""
 
+    config: ObstacleConfig
     num_items = COUNT
     kinds: ClassVar[tuple[str, ...]]
     """Kind of the obstacle in each slot: obstacle i is in slot i mod SLOTS."""
@@ -75,17 +80,13 @@ class ObstacleTask(CorridorTask):
         return {"position": (COUNT,), "height": (COUNT,)}
 
     def course_draws(self) -> int:
-        return COUNT if self.fixed_height else 2 * COUNT
+        return COUNT if self.config.fixed_height else 2 * COUNT
 
     def sample_course(self, uniform: np.ndarray) -> Arrays:
         """First all distances, then the heights."""
         position = START + np.cumsum(between(*SPACING, uniform[:, :COUNT]), axis=1)
-        share = np.zeros_like(position) if self.fixed_height else uniform[:, COUNT:]
+        share = np.zeros_like(position) if self.config.fixed_height else uniform[:, COUNT:]
         return {"position": position, "height": self.heights(share)}
-
-    @property
-    def fixed_height(self) -> bool:
-        raise TypeError(f"{type(self).__name__} does not implement fixed_height")
 
     def heights(self, share: np.ndarray) -> np.ndarray:
         """Heights [n, COUNT] from numbers in [0, 1), 0 being the height that fixed ones have."""
@@ -186,6 +187,7 @@ class HurdlesTask(ObstacleTask):
     """`hurdles`: distance to the next hurdle (m), 2 h (m), and whether it is still to be passed for the first time."""
 
     task = "hurdles"
+    task_key = "next_hurdle"
     config_class = HurdlesConfig
     config: HurdlesConfig
     kinds = ("hurdle",) * SLOTS
@@ -196,13 +198,6 @@ class HurdlesTask(ObstacleTask):
 
     def task_components(self) -> tuple[Component, ...]:
         return obstacle_components("next_hurdle")
-
-    def task_keys(self) -> dict[str, int]:
-        return {"next_hurdle": 3}
-
-    @property
-    def fixed_height(self) -> bool:
-        return self.config.fixed_height
 
     def heights(self, share: np.ndarray) -> np.ndarray:
         return hurdle_heights(share, self.config.max_height)

@@ -16,12 +16,12 @@ from mujoco.batch import Batch
 from gaitway.envs.batch_task import STAGE_POSITION, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import between, check_range
-from gaitway.envs.tasks.bisk.corridor import CorridorConfig
 from gaitway.envs.tasks.bisk.hurdles import (
     BAR_RADIUS,
     COUNT,
     MIN_HURDLE_HEIGHT,
     SLOTS,
+    ObstacleConfig,
     ObstacleTask,
     hurdle_heights,
     obstacle_components,
@@ -40,35 +40,38 @@ Height = float | str
 
 
 @dataclass(frozen=True, kw_only=True)
-class LimboConfig(CorridorConfig):
+class BarConfig(ObstacleConfig):
     notouch: bool = False
     """The first touch of each bar costs 1 point."""
-    min_height: Height = field(default="auto", metadata={"also": (int, float)})
-    """Lowest underside (m); auto is 1.2 for the Walker and 1.0 for the others."""
-    fixed_height: bool = False
-    """All bars hang at the lowest height."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HurdlesLimboConfig(CorridorConfig):
-    notouch: bool = False
+class LimboConfig(BarConfig):
+    min_height: Height = field(default="auto", metadata={"also": (int, float)})
+    """Lowest underside (m); auto is 1.2 for the Walker and 1.0 for the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HurdlesLimboConfig(BarConfig):
     min_bar_height: Height = field(default="auto", metadata={"also": (int, float)})
     max_hurdle_height: float = 0.3
-    fixed_height: bool = False
 
 
 class BarTask(ObstacleTask):
     """What Limbo and HurdlesLimbo share: bars that may cost a point when they are touched, and are red from then on."""
+
+    config: BarConfig
 
     def __init__(self, robot: str, ending: str, options: Mapping[str, Any]) -> None:
         super().__init__(robot, ending, options)
         if self.robot.name == "walker":
             self.camera = "follow"  # from its side a bar hides it while it passes below
 
-    def forbid_touch(self) -> None:
-        self.notouch = True
-        self.persistent = True  # the state after the last substep is looked at in a call of its own, after the forces
-        self.stage = STAGE_POSITION
+    def prepare(self) -> None:
+        self.notouch = self.config.notouch
+        if self.notouch:
+            self.persistent = True  # the state after the last substep is looked at in a call of its own, after forces
+            self.stage = STAGE_POSITION
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
@@ -131,25 +134,18 @@ class LimboTask(BarTask):
     """`limbo`: distance to the next bar (m), its upper side (m), and whether it is still to be passed."""
 
     task = "limbo"
+    task_key = "next_bar"
     config_class = LimboConfig
     config: LimboConfig
     kinds = ("bar",) * SLOTS
     missing = (1.0, 2.0)
 
     def prepare(self) -> None:
-        if self.config.notouch:
-            self.forbid_touch()
+        super().prepare()
         self._lowest = bar_height(self.id, "min_height", self.config.min_height)
 
     def task_components(self) -> tuple[Component, ...]:
         return obstacle_components("next_bar")
-
-    def task_keys(self) -> dict[str, int]:
-        return {"next_bar": 3}
-
-    @property
-    def fixed_height(self) -> bool:
-        return self.config.fixed_height
 
     def heights(self, share: np.ndarray) -> np.ndarray:
         return bar_heights(share, self._lowest)
@@ -162,26 +158,19 @@ class HurdlesLimboTask(BarTask):
     """`hurdleslimbo`: kind of the next obstacle (0 hurdle, 1 bar), its distance and height (m), whether it is new."""
 
     task = "hurdleslimbo"
+    task_key = "next_obstacle"
     config_class = HurdlesLimboConfig
     config: HurdlesLimboConfig
     kinds = ("hurdle", "bar") * (SLOTS // 2)
     missing = (10.0, 0.1)
 
     def prepare(self) -> None:
-        if self.config.notouch:
-            self.forbid_touch()
+        super().prepare()
         self._lowest = bar_height(self.id, "min_bar_height", self.config.min_bar_height)
         check_range(self.id, max_hurdle_height=(MIN_HURDLE_HEIGHT, self.config.max_hurdle_height))
 
     def task_components(self) -> tuple[Component, ...]:
         return (Component("next_obstacle_is_bar"), *obstacle_components("next_obstacle"))
-
-    def task_keys(self) -> dict[str, int]:
-        return {"next_obstacle": 4}
-
-    @property
-    def fixed_height(self) -> bool:
-        return self.config.fixed_height
 
     def heights(self, share: np.ndarray) -> np.ndarray:
         """The first half of the numbers is for the bars, the second for the hurdles."""

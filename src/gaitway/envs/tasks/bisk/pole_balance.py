@@ -54,6 +54,7 @@ class PoleBalanceConfig(BiskConfig):
 
 class PoleBalanceTask(BiskTask):
     task = "polebalance"
+    task_key = "pole"
     config_class = PoleBalanceConfig
     config: PoleBalanceConfig
 
@@ -99,9 +100,6 @@ class PoleBalanceTask(BiskTask):
             *(Component(f"pole_{pole}_{joint[0]}", positions, joint[1]) for pole in poles),
             *(Component(f"pole_{pole}_{second[0]}", velocities, second[1]) for pole in poles),
         )
-
-    def task_keys(self) -> dict[str, int]:
-        return {"pole": self.config.n_poles * sum(self._joint_sizes)}
 
     def object_draws(self) -> tuple[int, int]:
         positions, velocities = self._joint_sizes

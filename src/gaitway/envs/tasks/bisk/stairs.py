@@ -51,6 +51,7 @@ class StairsContConfig(StairsConfig):
 
 class StairsTask(CorridorTask):
     task = "stairs"
+    task_key = "next_steps"
     config_class = StairsConfig
     config: StairsConfig
     relative_height = True
@@ -89,9 +90,6 @@ class StairsTask(CorridorTask):
             Component("second_step_distance", 1, "m"),
             Component("next_step_is_new"),
         )
-
-    def task_keys(self) -> dict[str, int]:
-        return {"next_steps": 3}
 
     def course_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"step_length": (self.num_items,)}

@@ -65,6 +65,7 @@ class GoToSphereConfig(TargetConfig):
 class TargetTask(FloorTask):
     """Targets in a row. Subclasses say how many there are, where they are drawn and what follows a reached one."""
 
+    task_key = "targets"
     metrics = ("score", "fell", SHAPED)
     config: GoToTargetsConfig | GoToSphereConfig
     num_targets: int
@@ -88,9 +89,6 @@ class TargetTask(FloorTask):
         if self.robot.is_planar:
             return tuple(Component(f"target_{number}_distance", 1, "m") for number in range(self.num_targets))
         return tuple(Component(f"target_{number}_in_torso_frame", 3, "m") for number in range(self.num_targets))
-
-    def task_keys(self) -> dict[str, int]:
-        return {"targets": self.num_targets * (1 if self.robot.is_planar else 3)}
 
     def course_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"target": (self.num_drawn, 2)}

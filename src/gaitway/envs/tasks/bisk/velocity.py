@@ -58,6 +58,7 @@ class VelocityControlConfig(ShapedConfig):
 
 class VelocityControlTask(FloorTask):
     task = "velocitycontrol"
+    task_key = "target"
     metrics = ("score", "fell", SHAPED)
     config_class = VelocityControlConfig
     config: VelocityControlConfig
@@ -89,9 +90,6 @@ class VelocityControlTask(FloorTask):
             Component("target_direction_cosine"),
             Component("target_phase"),
         )
-
-    def task_keys(self) -> dict[str, int]:
-        return {"target": 4}
 
     def course_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"speed": (NUM_DRAWN,), "angle": (NUM_DRAWN,)}
