@@ -13,11 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gaitway.core.transitions import FINAL, OBSERVATION, SHORT_NAMES, following
+from gaitway.core.transitions import fields_at
 from gaitway.core.workspace import Workspace
-
-LAST = ("env/terminated", "env/truncated")
-"""Flags of the last step of a transition; everything else but the next observation belongs to its first."""
 
 
 def n_step_transitions(ws: Workspace, n: int, gamma: float, *, partial: bool = False) -> dict[str, Tensor]:
@@ -48,19 +45,6 @@ def n_step_transitions(ws: Workspace, n: int, gamma: float, *, partial: bool = F
     keep = valid & (partial | ~alive | (ahead == n))
     first = keep.flatten().nonzero().squeeze(1)
     k = ahead.flatten()[first]
-    last = first + (k - 1) * batch
-
-    def samples(values: Tensor, index: Tensor) -> Tensor:
-        return values.flatten(0, 1).index_select(0, index.to(values.device))
-
-    out: dict[str, Tensor] = {}
-    for name in ws:
-        if name.startswith(OBSERVATION):
-            group = name.removeprefix(OBSERVATION)
-            out[f"obs/{group}"] = samples(ws[name][:steps], first)
-            out[f"next_obs/{group}"] = samples(following(ws, name), last)
-        elif name != "env/valid" and not name.startswith(FINAL):
-            out[SHORT_NAMES.get(name, name)] = samples(ws[name][:steps], last if name in LAST else first)
     powers = torch.tensor([gamma**i for i in range(n + 1)], dtype=torch.float64).to(reward.dtype).to(k.device)
     extra = {"return": total.flatten()[first], "steps": k, "discount": powers[k]}
-    return out | {f"n_step/{name}": values for name, values in extra.items()}
+    return fields_at(ws, first, first + (k - 1) * batch) | {f"n_step/{name}": values for name, values in extra.items()}

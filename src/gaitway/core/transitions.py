@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 OBSERVATION = "env/obs/"
 FINAL = "env/final_obs/"
+ENDS = ("env/terminated", "env/truncated")
 SHORT_NAMES = {"env/reward": "reward", "env/terminated": "terminated", "env/truncated": "truncated"}
 
 
@@ -48,21 +49,29 @@ def following(ws: Workspace, name: str) -> Tensor:
 
 def fields(ws: Workspace) -> dict[str, Tensor]:
     """Every step variable as `[N, *e]`, t-major, with the names of `Workspace.transitions`."""
-    steps = ws.T
     keep = ws["env/valid"].flatten().nonzero().squeeze(1) if "env/valid" in ws else None
+    return fields_at(ws, keep, keep)
 
-    def samples(values: Tensor) -> Tensor:
+
+def fields_at(ws: Workspace, first: Tensor | None, last: Tensor | None) -> dict[str, Tensor]:
+    """Fields of transitions from step `first` to step `last`, int64 `[N]` indices `t * B + b`; None is every step.
+
+    The next observation and the flags of an end belong to the last step, everything else to the first.
+    """
+    steps = ws.T
+
+    def samples(values: Tensor, index: Tensor | None) -> Tensor:
         flat = values.flatten(0, 1)
-        return flat if keep is None else flat.index_select(0, keep)
+        return flat if index is None else flat.index_select(0, index.to(flat.device))
 
     out: dict[str, Tensor] = {}
     for name in ws:
         if name.startswith(OBSERVATION):
             group = name.removeprefix(OBSERVATION)
-            out[f"obs/{group}"] = samples(ws[name][:steps])
-            out[f"next_obs/{group}"] = samples(following(ws, name))
+            out[f"obs/{group}"] = samples(ws[name][:steps], first)
+            out[f"next_obs/{group}"] = samples(following(ws, name), last)
         elif name != "env/valid" and not name.startswith(FINAL):
-            out[SHORT_NAMES.get(name, name)] = samples(ws[name][:steps])
+            out[SHORT_NAMES.get(name, name)] = samples(ws[name][:steps], last if name in ENDS else first)
     return out
 
 

@@ -92,15 +92,8 @@ class GapsTask(CorridorTask):
             box.mass, box.rgba = 0.0, LAVA_COLOUR
             if decorated:
                 world.cover(box, "lava")
-        spec.add_sensor(
-            name="lava",
-            type=mujoco.mjtSensor.mjSENS_CONTACT,
-            objtype=mujoco.mjtObj.mjOBJ_BODY,
-            objname="lava",
-            reftype=mujoco.mjtObj.mjOBJ_XBODY,  # in a contact sensor this means a subtree
-            refname=self.robot.torso,
-            intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
-        )
+        sensor = world.add_contact_sensor(spec, "lava", "lava", self.robot.torso)
+        sensor.objtype = mujoco.mjtObj.mjOBJ_BODY  # all geoms of the body called so
         if decorated:
             world.add_checker(spec, "lava", (1.0, 0.45, 0.05), (0.8, 0.2, 0.0), fields_per_metre=4.0)
             world.add_checker(spec, "base", world.FLOOR_LIGHT, world.FLOOR_DARK)

@@ -23,6 +23,7 @@ import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record, resolve_options
+from gaitway.envs.robots.world import add_accelerometer
 from gaitway.envs.tasks.gym_v5.runners import (
     GymConfig,
     GymTask,
@@ -111,7 +112,7 @@ class ContactTask(GymTask):
     def build(self, decorated: bool = False) -> mujoco.MjModel:
         spec = asset_spec(self.asset)
         if not self.config.exact_contact_forces:
-            add_force_computation(spec)
+            add_accelerometer(spec)
         return compile_asset(spec)
 
     def components(self) -> tuple[Component, ...]:
@@ -272,17 +273,6 @@ class StandupTask(ContactTask):
         impact_cost = np.clip(self.force_cost(config.impact_cost_weight), *config.impact_cost_range)
         reward[:] = upward - control_cost - impact_cost + 1.0
         record(metrics, height=height, reward_linup=upward, reward_quadctrl=-control_cost, reward_impact=-impact_cost)
-
-
-def add_force_computation(spec: mujoco.MjSpec) -> None:
-    """Add an accelerometer to the torso: with a force sensor MuJoCo fills `cfrc_ext` in every substep."""
-    spec.body("torso").add_site(name="accelerometer")
-    spec.add_sensor(
-        name="accelerometer",
-        type=mujoco.mjtSensor.mjSENS_ACCELEROMETER,
-        objtype=mujoco.mjtObj.mjOBJ_SITE,
-        objname="accelerometer",
-    )
 
 
 def _shown_fields(config: ContactConfig) -> tuple[tuple[str, int], ...]:
