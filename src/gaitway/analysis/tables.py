@@ -17,6 +17,7 @@ import pandas as pd
 
 from gaitway.analysis.aggregate import stack_curves
 from gaitway.analysis.runs import PER_RUN_KEYS, Run, load_runs
+from gaitway.core.config import flatten
 
 ABSENT = "none"
 """Stands for a hyper-parameter that a run does not have; a null of the config is None."""
@@ -57,7 +58,7 @@ def fill_gaps(metrics: pd.DataFrame) -> pd.DataFrame:
 
 def hyper_parameters(run: Run) -> dict[str, Any]:
     """The config of a run as `{"algorithm/learning_rate": 0.0003, ...}`; lists and empty mappings are values."""
-    return dict(_paths(run.config, ""))
+    return flatten(run.config, separator="/")
 
 
 def run_frame(run: Run, *, with_hyper_parameters: bool = True) -> pd.DataFrame:
@@ -182,15 +183,6 @@ def _logged(run: Run, name: str) -> pd.Series:
         close = difflib.get_close_matches(name, known, n=3) or known[:10]
         raise KeyError(f"{run.folder} has no values of {name!r}; it has {', '.join(close) or 'no metrics at all'}")
     return series
-
-
-def _paths(config: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        path = f"{above}/{key}" if above else str(key)
-        if isinstance(value, Mapping) and value:
-            yield from _paths(value, path)
-        else:
-            yield path, value
 
 
 def _same(value: Any, other: Any) -> bool:

@@ -72,13 +72,13 @@ def to_config(obj: Any) -> Any:
     raise TypeError(f"a configuration cannot hold {obj!r}; use numbers, strings, lists, mappings or dataclasses")
 
 
-def flatten(data: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def flatten(data: Mapping[str, Any], path: str = "", separator: str = ".") -> dict[str, Any]:
     """`{"a": {"b": 1}}` becomes `{"a.b": 1}`; lists and empty mappings are values."""
     flat: dict[str, Any] = {}
     for name, value in data.items():
-        key = join(path, name)
+        key = f"{path}{separator}{name}" if path else str(name)
         if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, key))
+            flat.update(flatten(value, key, separator))
         else:
             flat[key] = value
     return flat

@@ -7,6 +7,7 @@ on whole arrays; only `draw` is called once per restarted instance.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -205,6 +206,56 @@ class BatchTask:
         `model` is `render_model()`, `data` has the instance's state; positions are computed afterwards. What an earlier
         instance was given is still there, so everything must be set every time.
         """
+
+
+class SettledTask(BatchTask):
+    """A task whose episodes begin with a step without control, in which the robot falls into place.
+
+    `layout["settle"]` [B] is 0 where an episode begins without it. Scenarios hold the state before that step.
+    Subclasses write `draw_many`, and call `note_start` and `settle_new` in `start`.
+    """
+
+    def attach(self, batch: Batch) -> None:
+        super().attach(batch)
+        self.memory["start_qpos"] = np.zeros_like(self.qpos)
+        self.memory["start_qvel"] = np.zeros_like(self.qvel)
+
+    def draw(self, generator: np.random.Generator) -> Arrays:
+        return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
+
+    def scenario(self) -> Arrays:
+        """How the present episodes began: qpos and qvel before the settling step, and the layout."""
+        start = {"qpos": self.memory["start_qpos"], "qvel": self.memory["start_qvel"]}
+        return {**start, **self.layout, "settle": self.layout["settle"] != 0.0}
+
+    def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
+        settle = given.get("settle")
+        if settle is not None and not np.isin(settle, (0.0, 1.0)).all():
+            raise ValueError(f"scenario field 'settle' of {self.id} is {settle.tolist()}; use true or false")
+
+    def note_start(self, rows: Rows) -> None:
+        """The states of `rows` are those before the settling step."""
+        self.memory["start_qpos"][rows] = self.qpos[rows]
+        self.memory["start_qvel"][rows] = self.qvel[rows]
+
+    def settle_new(self, numbers: np.ndarray) -> None:
+        """Let the instances `numbers` (int32) settle, or skip it, as their layout says."""
+        settles = self.layout["settle"][numbers] != 0.0
+        # an instance that MuJoCo refuses to step will be refused in its next step too, and ends there as a fault
+        with contextlib.suppress(SimulationError):
+            if settles.any():
+                self.settle(numbers[settles])
+        with contextlib.suppress(SimulationError):
+            if not settles.all():
+                self.skip_settling(numbers[~settles])
+
+    def settle(self, numbers: np.ndarray) -> None:
+        """One control step of the instances `numbers` (int32) without control."""
+        self.move(numbers, self.frame_skip)
+
+    def skip_settling(self, numbers: np.ndarray) -> None:
+        """Compute forces and positions of the instances `numbers` (int32) where they are."""
+        self.batch.forward(numbers, stage=STAGE_ACCELERATION)
 
 
 def record(metrics: Arrays, **values: np.ndarray) -> None:

@@ -15,7 +15,6 @@ known to err (`CORRECTIONS`); where it does not, both are the same environment.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ from typing import Any, ClassVar, TypeVar
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch, SimulationError
+from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_VELOCITY, Arrays, BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows, SettledTask, resolve_options
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
@@ -71,7 +70,7 @@ class BiskConfig:
             raise ValueError(f"max_episode_steps is {self.max_episode_steps}; use 0 for no limit or a positive number")
 
 
-class BiskTask(BatchTask):
+class BiskTask(SettledTask):
     """A robot on a course. Subclasses say what the course is (`add_course`), what is seen of it and what it pays."""
 
     task: ClassVar[str]
@@ -177,21 +176,6 @@ class BiskTask(BatchTask):
         super().attach(batch)
         self.shaped_reward = np.zeros(batch.nsim)
         self._numbers = np.arange(batch.nsim, dtype=np.int32)
-        self.memory["start_qpos"] = np.zeros_like(self.qpos)
-        self.memory["start_qvel"] = np.zeros_like(self.qvel)
-
-    def scenario(self) -> Arrays:
-        """How the present episodes began: qpos and qvel before the settling step, and the course."""
-        start = {"qpos": self.memory["start_qpos"], "qvel": self.memory["start_qvel"]}
-        return {**start, **self.layout, "settle": self.layout["settle"] != 0.0}
-
-    def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
-        settle = given.get("settle")
-        if settle is not None and not np.isin(settle, (0.0, 1.0)).all():
-            raise ValueError(f"scenario field 'settle' of {self.id} is {settle.tolist()}; use true or false")
-
-    def draw(self, generator: np.random.Generator) -> Arrays:
-        return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
 
     def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Arrays:
         return self._sample(self._random_numbers(generators, count))
@@ -217,28 +201,10 @@ class BiskTask(BatchTask):
         return {"qpos": qpos, "qvel": qvel, "settle": np.ones(count), **self.sample_course(blocks[4])}
 
     def start(self, rows: Rows) -> None:
-        self.memory["start_qpos"][rows] = self.qpos[rows]
-        self.memory["start_qvel"][rows] = self.qvel[rows]
+        self.note_start(rows)
         self.place(rows)
-        numbers = self._numbers[rows]
-        settles = self.layout["settle"][rows] != 0.0
-        settled = numbers[settles]
-        # an instance that MuJoCo refuses to step will be refused in its next step too, and ends there as a fault
-        with contextlib.suppress(SimulationError):
-            if len(settled):
-                self.settle(settled)
-        if len(settled) < len(numbers):
-            with contextlib.suppress(SimulationError):
-                self.skip_settling(numbers[~settles])
+        self.settle_new(self._numbers[rows])
         self.begin(rows)
-
-    def settle(self, numbers: np.ndarray) -> None:
-        """One control step of the instances `numbers` (int32) without control."""
-        self.move(numbers, self.frame_skip)
-
-    def skip_settling(self, numbers: np.ndarray) -> None:
-        """Compute forces and positions of the instances `numbers` (int32) where they are."""
-        self.batch.forward(numbers, stage=STAGE_ACCELERATION)
 
     def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         fell = self.view.fallen(self.qpos, self.height(ALL))

@@ -33,16 +33,15 @@ follow from that seed, the number of the goal and the step. The seed is part of 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch, SimulationError
+from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, STAGE_POSITION, Arrays, BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import STAGE_POSITION, Arrays, Rows, SettledTask, resolve_options
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
@@ -72,7 +71,7 @@ CONTROL_SHARE = 0.25
 """Expected square of an action, in the slack of goal sampling `q`."""
 
 
-class SkillTask(BatchTask):
+class SkillTask(SettledTask):
     """Goals for one robot; see the module's text. `tasks` translates between subset strings, keys and bits."""
 
     metrics = (
@@ -110,8 +109,6 @@ class SkillTask(BatchTask):
         self.memory |= {name: np.zeros((instances, size)) for name in ("features", "goal", "target", "mask")}
         self.memory |= {name: np.zeros(instances) for name in ("distance", "start_distance")}
         self.memory |= {name: np.zeros(instances, dtype=np.int64) for name in ("task_key", "time", "goals")}
-        self.memory["start_qpos"] = np.zeros_like(self.qpos)
-        self.memory["start_qvel"] = np.zeros_like(self.qvel)
         self.memory["task_weights"] = self._initial_weights.copy()
         self.memory["gamma"] = np.ones(1)
         self._joints = np.zeros((instances, self.joints.size))
@@ -156,9 +153,6 @@ class SkillTask(BatchTask):
         super().add_surroundings(spec)
         world.add_accelerometer(spec, self.robot.torso)
 
-    def draw(self, generator: np.random.Generator) -> Arrays:
-        return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
-
     def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Arrays:
         uniform, normal = np.empty((count, self.robot.nq)), np.empty((count, self.robot.nv))
         seeds = np.empty(count)
@@ -169,15 +163,9 @@ class SkillTask(BatchTask):
         qpos, qvel = self.robot.first_states(uniform, normal)
         return {"qpos": qpos, "qvel": qvel, "settle": np.ones(count), "goal_seed": seeds}
 
-    def scenario(self) -> Arrays:
-        """How the present episodes began: qpos and qvel before the settling step, and the seed of their goals."""
-        start = {"qpos": self.memory["start_qpos"], "qvel": self.memory["start_qvel"]}
-        return {**start, **self.layout, "settle": self.layout["settle"] != 0.0}
-
     def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
-        settle, seed = given.get("settle"), given.get("goal_seed")
-        if settle is not None and not np.isin(settle, (0.0, 1.0)).all():
-            raise ValueError(f"scenario field 'settle' of {self.id} is {settle.tolist()}; use true or false")
+        super().check_scenario(given)
+        seed = given.get("goal_seed")
         if seed is not None and not ((seed >= 0) & (seed < SEED_LIMIT) & (seed == np.floor(seed))).all():
             raise ValueError(f"scenario field 'goal_seed' of {self.id} takes integers from 0 to {SEED_LIMIT - 1}")
 
@@ -188,10 +176,9 @@ class SkillTask(BatchTask):
         if len(kept):  # the next goal of robots that stay as they are
             self.batch.state[kept] = self._kept_state[kept]
             self.layout["settle"][kept] = 0.0
-        self.memory["start_qpos"][numbers] = self.qpos[numbers]
-        self.memory["start_qvel"][numbers] = self.qvel[numbers]
+        self.note_start(numbers)
         if len(placed):
-            self._settle(placed)
+            self.settle_new(placed)
             self.memory["goals"][placed] = 0
         self._measure(numbers)
         self._next_goal(numbers)
@@ -258,17 +245,9 @@ class SkillTask(BatchTask):
         normalized = self.config.normalize_gs_observation
         out["gs_observation"][:] = self.space.project(features) if normalized else features
 
-    def _settle(self, rows: np.ndarray) -> None:
-        """Let the robots fall into place for one control step, or `idle_steps`, as the benchmark does."""
-        settles = self.layout["settle"][rows] != 0.0
-        steps = max(1, self.config.idle_steps) * self.frame_skip
-        # an instance that MuJoCo refuses to step will be refused in its next step too, and ends there as a fault
-        with contextlib.suppress(SimulationError):
-            if settles.any():
-                self.move(rows[settles], steps)
-        with contextlib.suppress(SimulationError):
-            if not settles.all():
-                self.batch.forward(rows[~settles], stage=STAGE_ACCELERATION)  # forces and positions as they are
+    def settle(self, numbers: np.ndarray) -> None:
+        """One control step, or `idle_steps`, as the benchmark does."""
+        self.move(numbers, max(1, self.config.idle_steps) * self.frame_skip)
 
     def _measure(self, rows: Rows) -> None:
         """Refresh the features of `rows`."""
