@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from gaitway.analysis.figures import distinct_colours, finish, legend_below, new_figure
-from gaitway.analysis.plane import Plane
+from gaitway.analysis.plane import Plane, as_array
 from gaitway.analysis.plots import STYLE
 from gaitway.analysis.policy_functions import action_names, critic_function, policy_function
 
@@ -167,7 +167,7 @@ def _call(function: Function, *values: Tensor) -> Any:
 
 
 def _array(value: Any) -> np.ndarray:
-    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    array = as_array(value)
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 

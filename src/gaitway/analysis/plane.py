@@ -170,6 +170,10 @@ def stored(ws: Workspace, group: str | Sequence[str] | None, kind: str = "env/ob
     return torch.cat([ws[kind + name] for name in choose_groups(known, group, "the workspace")], -1)
 
 
+def as_array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
 def _unlimited(names: list[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
     return names, np.full(len(names), -np.inf), np.full(len(names), np.inf)
 
@@ -192,7 +196,7 @@ def _values(data: Any, group: str | Sequence[str] | None, size: int) -> np.ndarr
     """Observations `[N, D]` of a Workspace, a tensor or an array."""
     if isinstance(data, Workspace):
         data = stored(data, group)
-    array = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+    array = as_array(data)
     if array.ndim < 1 or array.shape[-1] != size:
         raise ValueError(f"data is {list(array.shape)}; it must be observations [..., {size}]")
     return array.reshape(-1, size).astype(np.float64)
@@ -221,7 +225,7 @@ def _reference(
         for which, value in given.items():
             point[_index(which, names)] = float(value)
     elif given is not None:
-        array = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+        array = as_array(given)
         if array.shape != point.shape:
             raise ValueError(f"the reference is {list(array.shape)}; it must be one observation [{len(names)}]")
         point = array.astype(np.float64)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gaitway.analysis.figures import distinct_colours, finish, legend_below, new_figure
-from gaitway.analysis.plane import stored
+from gaitway.analysis.plane import as_array, stored
 from gaitway.analysis.plots import COLOURS, STYLE, UNITS
 from gaitway.core.workspace import Workspace
 
@@ -46,12 +46,12 @@ def plot_trajectory(
     """
     final = None
     if isinstance(data, Workspace):
-        observations = _numpy(stored(data, group))
+        observations = as_array(stored(data, group))
         if any(name.startswith(FINAL) for name in data):
-            final = _numpy(stored(data, group, FINAL))
+            final = as_array(stored(data, group, FINAL))
         done = data["env/done"] if done is None and "env/done" in data else done
     else:
-        observations = _numpy(data)
+        observations = as_array(data)
     if observations.ndim != 3:
         raise ValueError(f"observations are {list(observations.shape)}; they must be [T, B, D]")
     rows, columns, size = observations.shape
@@ -119,15 +119,11 @@ def plot_histograms(
     return table, finish(figure, path=path, show=show)
 
 
-def _numpy(value: Any) -> np.ndarray:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-
-
 def _ends(done: Any, rows: int, columns: int) -> np.ndarray:
     """True where an episode ends, bool `[rows, columns]`; steps may be one row fewer than observations."""
     ends = np.zeros((rows, columns), bool)
     if done is not None:
-        given = _numpy(done).astype(bool)
+        given = as_array(done).astype(bool)
         if given.ndim != 2 or given.shape[1] != columns or given.shape[0] not in (rows, rows - 1):
             raise ValueError(f"done is {list(given.shape)}; it must be [{rows}, {columns}] or one row fewer")
         ends[: len(given)] = given

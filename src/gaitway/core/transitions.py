@@ -37,7 +37,7 @@ def following(ws: Workspace, name: str) -> Tensor:
         return after
     done, final = ws["env/done"], FINAL + name.removeprefix(OBSERVATION)
     if final in ws:
-        return torch.where(_over_events(done, after), ws[final], after)
+        return torch.where(over_events(done, after), ws[final], after)
     if "env/valid" not in ws and bool(done.any()):
         t, b = done.nonzero()[0].tolist()
         raise ValueError(
@@ -133,6 +133,6 @@ def frame_flag(ws: Workspace, name: str) -> Tensor:
     return flag.flatten(2).squeeze(2) != 0 if flag.dim() > 2 else flag != 0
 
 
-def _over_events(flag: Tensor, values: Tensor) -> Tensor:
+def over_events(flag: Tensor, values: Tensor) -> Tensor:
     """`flag` `[T, B]` with as many trailing axes as `values` has event axes."""
     return flag.reshape(*flag.shape, *(1 for _ in values.shape[2:]))

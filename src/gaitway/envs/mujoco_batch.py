@@ -20,7 +20,7 @@ from mujoco.batch import Batch, SimulationError
 from torch import Tensor
 
 from gaitway.core.seeding import EpisodeStreams
-from gaitway.envs.batch_task import STAGE_NONE, BatchTask, action_spec
+from gaitway.envs.batch_task import STAGE_NONE, Arrays, BatchTask, action_spec
 from gaitway.envs.episode_generator import EpisodeGenerator
 from gaitway.envs.step_buffers import FAULT_METRIC, StepBuffers
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
@@ -142,7 +142,7 @@ class MujocoBatchEnv(VecEnv):
 
         Tasks whose episodes begin with a settling step give the state before it, and `settle` [B] (bool).
         """
-        return {name: torch.from_numpy(array.copy()) for name, array in self.task.scenario().items()}
+        return _tensors(self.task.scenario())
 
     def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
         """Restart the present episodes from `scenario`; what it does not name is as it was drawn for them."""
@@ -166,36 +166,20 @@ class MujocoBatchEnv(VecEnv):
         return self._restart_all(given)
 
     def state_dict(self) -> dict[str, Any]:
-        copies = {
-            "physics": self._state,
-            "elapsed": self._elapsed,
-            **self._streams.arrays(),
-        }
-        nested = {"layout": self.task.layout, "memory": self.task.memory, "obs": self._buffers.obs}
-        return {
-            "task": self.task.id,
-            **{name: torch.from_numpy(array.copy()) for name, array in copies.items()},
-            **{
-                kind: {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-                for kind, arrays in nested.items()
-            },
-        }
+        flat, nested = self._stored(self._buffers.obs)
+        return {"task": self.task.id, **_tensors(flat), **{kind: _tensors(arrays) for kind, arrays in nested.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
         batch = self._simulation()
-        flat = {
-            "physics": self._state,
-            "elapsed": self._elapsed,
-            **self._streams.arrays(),
-        }
-        missing = [name for name in ("task", *flat, "layout", "memory", "obs") if name not in state]
+        flat, nested = self._stored({})
+        missing = [name for name in ("task", *flat, *nested) if name not in state]
         if missing:
             raise ValueError(f"the state lacks {missing}; {self.spec.id} loads what its state_dict() returned")
         if state["task"] != self.task.id:
             raise ValueError(f"this state belongs to {state['task']!r}, the environment runs {self.task.id!r}")
         _, now = self._next_buffers()
+        nested["obs"] = now.obs
         targets = [(name, array, state[name]) for name, array in flat.items()]
-        nested = {"layout": self.task.layout, "memory": self.task.memory, "obs": now.obs}
         for kind, arrays in nested.items():
             if set(arrays) != set(state[kind]):
                 raise KeyError(f"{kind} of the state holds {sorted(state[kind])}; {self.spec.id} has {sorted(arrays)}")
@@ -240,6 +224,11 @@ class MujocoBatchEnv(VecEnv):
             self.task.detach()
             self._state = self._moving_state = self._warnings = np.empty(0)
             self._batch = None
+
+    def _stored(self, obs: Arrays) -> tuple[Arrays, dict[str, Arrays]]:
+        """The arrays that make up the state, by name, and by kind and name; `obs` is the present observation."""
+        flat = {"physics": self._state, "elapsed": self._elapsed, **self._streams.arrays()}
+        return flat, {"layout": self.task.layout, "memory": self.task.memory, "obs": obs}
 
     def _simulation(self) -> Batch:
         if self._batch is None:
@@ -308,6 +297,10 @@ class MujocoBatchEnv(VecEnv):
         task.observe(rows, first)
         for name, array in first.items():
             obs[name][rows] = array
+
+
+def _tensors(arrays: Arrays) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
 def choose_num_threads(num_threads: int | None, num_envs: int) -> int:

@@ -18,7 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from torch import Tensor
 
 from gaitway.core.workspace import Workspace
-from gaitway.envs.gym.spaces import StepBuffers
+from gaitway.envs.gym.spaces import StepBuffers, resized
 from gaitway.envs.gym.state import restore, snapshot
 from gaitway.envs.gym.vector import EnvFactory, autoreset_mode, facts_of, nearest
 from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step, VecEnv
@@ -200,8 +200,7 @@ class VectorFrames(FrameSource):
         self._observations.codec.write(raw, buffers.obs)
         final, done = buffers.obs, fallen | late
         if self.resets_at_once and done.any():
-            final = buffers.final_obs
-            self._write_final(infos, done)
+            final = buffers.take_final(self._observations.codec, infos, done, self.id)
         shown = self._observations.shown
         return Step(shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, shown(final), {})
 
@@ -225,18 +224,6 @@ class VectorFrames(FrameSource):
     def close(self) -> None:
         self.vector.close()
 
-    def _write_final(self, infos: Mapping[str, Any], done: np.ndarray) -> None:
-        buffers, codec, final = self._buffers, self._observations.codec, infos.get("final_obs")
-        if final is None:
-            raise ValueError(f"{self.id} resets in the same step but infos has no 'final_obs' with the last states")
-        for name, value in buffers.obs.items():
-            buffers.final_obs[name].copy_(value)
-        if isinstance(final, np.ndarray) and final.dtype == object:
-            for row in np.flatnonzero(done):
-                codec.write_row(final[row], buffers.final_obs, int(row))
-        else:
-            codec.write(final, buffers.final_obs, rows=done)
-
 
 def has_autoreset(env: gymnasium.Env) -> bool:
     """Whether an `Autoreset` wrapper stands anywhere in the stack."""
@@ -246,13 +233,6 @@ def has_autoreset(env: gymnasium.Env) -> bool:
             return True
         layer = layer.env
     return False
-
-
-def resized(picture: np.ndarray, width: int, height: int) -> np.ndarray:
-    """The picture, uint8 `[H, W, 3]`, with the nearest pixels of another size."""
-    rows = np.arange(height) * picture.shape[0] // height
-    columns = np.arange(width) * picture.shape[1] // width
-    return np.ascontiguousarray(picture[rows][:, columns])
 
 
 def _spec(

@@ -19,7 +19,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from gaitway.core.workspace import Workspace
-from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec
+from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec, walk
 from gaitway.envs.vec_env import ActionSpec, Component, Observation, ObservationGroup
 
 
@@ -119,19 +119,7 @@ class _ActionLeaf:
 
 def leaves(space: Space, alone: str) -> Iterator[tuple[str, Space]]:
     """Entries that are no Dict or Tuple, named by keys and indices joined by `/`; `alone` names a space without any."""
-
-    def walk(entry: Space, path: tuple[str, ...]) -> Iterator[tuple[str, Space]]:
-        if isinstance(entry, spaces.Dict):
-            inside: Iterator[tuple[Any, Space]] = iter(entry.spaces.items())
-        elif isinstance(entry, spaces.Tuple):
-            inside = iter(enumerate(entry.spaces))
-        else:
-            yield "/".join(path) or alone, entry
-            return
-        for key, below in inside:
-            yield from walk(below, (*path, str(key)))
-
-    return walk(space, ())
+    return (("/".join(str(key) for key in path) or alone, leaf) for path, leaf in walk(space, ()))
 
 
 def _as_boxes(space: Space) -> Space:

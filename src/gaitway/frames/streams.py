@@ -24,7 +24,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from gaitway.core.transitions import FINAL, OBSERVATION
+from gaitway.core.transitions import FINAL, OBSERVATION, over_events
 from gaitway.core.workspace import Workspace
 
 REWARD, VALID = "env/reward", "env/valid"
@@ -251,7 +251,7 @@ def _first_episode(steps: Workspace, out: Rows, rows: dict[str, Rows]) -> tuple[
     # what was decided in later episodes has no place here; what was decided on repeated rows has
     other = number[:-1] >= first
     other &= steps[VALID] if VALID in steps else torch.ones_like(other)
-    decided = {name: values.masked_fill(_over(other, values), 0) for name, values in rows["decided"].items()}
+    decided = {name: values.masked_fill(over_events(other, values), 0) for name, values in rows["decided"].items()}
     return repeated, decided
 
 
@@ -275,10 +275,6 @@ def _kind(ws: Workspace, name: str, reward: str) -> str:
 def _row(given: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
     """The row `given`, or zeros, as `[1, B, *e]`, like the rows of `like`."""
     return given[name][None] if name in given else like.new_zeros(1, *like.shape[1:])
-
-
-def _over(mask: Tensor, values: Tensor) -> Tensor:
-    return mask.reshape(*mask.shape, *(1 for _ in values.shape[2:]))
 
 
 def _any_observation(ws: Workspace) -> str:

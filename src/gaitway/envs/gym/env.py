@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gaitway.core.seeding import PURPOSES, instance_seeds
 from gaitway.envs.action_arrays import ActionReader
-from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec, StepBuffers, moved
+from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec, StepBuffers, moved, resized
 from gaitway.envs.gym.state import restore, snapshot
 from gaitway.envs.gym.vector import AsyncOptions, EnvFactory, autoreset_mode, facts_of, make_vector
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
@@ -168,10 +168,7 @@ class GymnasiumEnv(VecEnv):
             raise ValueError(f"{self.spec.id} was made without pictures; make it with render_mode='rgb_array'")
         singles = self._single_envs()
         frames: Any = singles[index].render() if singles else (self._vector.render() or ())[index]
-        frame = np.asarray(frames, dtype=np.uint8)
-        rows = np.arange(height) * frame.shape[0] // height
-        columns = np.arange(width) * frame.shape[1] // width
-        return np.ascontiguousarray(frame[rows][:, columns])
+        return resized(np.asarray(frames, dtype=np.uint8), width, height)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method (or read an attribute) of every instance; a tuple, one entry per instance."""
@@ -249,23 +246,12 @@ class GymnasiumEnv(VecEnv):
 
     def _finish(self, done: np.ndarray, infos: Mapping[str, Any], slot: StepBuffers) -> Observation:
         """Fill `final_obs` of same-step and disabled modes, and `obs` with the start of the new episodes."""
-        for name, value in slot.obs.items():
-            slot.final_obs[name].copy_(value)
         self._elapsed[done] = 0
-        if self._mode is AutoresetMode.DISABLED:
-            self._observations.write(self._vector.reset(options={"reset_mask": done})[0], slot.obs, rows=done)
-            return slot.final_obs
-        final = infos.get("final_obs")
-        if final is None:
-            raise ValueError(
-                f"{self.spec.id} resets in the same step but infos has no 'final_obs' with the last states"
-            )
-        if isinstance(final, np.ndarray) and final.dtype == object:
-            for row in np.flatnonzero(done):
-                self._observations.write_row(final[row], slot.final_obs, int(row))
-        else:
-            self._observations.write(final, slot.final_obs, rows=done)
-        return slot.final_obs
+        if self._mode is not AutoresetMode.DISABLED:
+            return slot.take_final(self._observations, infos, done, self.spec.id)
+        final_obs = slot.copied_to_final()
+        self._observations.write(self._vector.reset(options={"reset_mask": done})[0], slot.obs, rows=done)
+        return final_obs
 
     def _write_metrics(self, infos: Mapping[str, Any], slot: StepBuffers, live: np.ndarray) -> None:
         last, ended = infos.get("final_info", {}), infos.get("_final_info", np.zeros_like(live))

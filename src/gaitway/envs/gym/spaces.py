@@ -16,7 +16,7 @@ that a network could use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ class ObservationCodec:
     def __init__(self, space: Space, dtype: torch.dtype = torch.float32) -> None:
         if dtype not in NUMPY_DTYPES:
             raise ValueError(f"dtype is {dtype}; gymnasium observations take {[str(kind) for kind in NUMPY_DTYPES]}")
-        self._leaves = [_leaf(path, leaf, dtype) for path, leaf in _walk(space, ())]
+        self._leaves = [_leaf(path, leaf, dtype) for path, leaf in walk(space, ())]
         self.groups = tuple(leaf.group for leaf in self._leaves)
 
     def allocate(self, num_envs: int) -> Observation:
@@ -135,6 +135,24 @@ class StepBuffers:
         ):
             target.numpy()[:] = values
 
+    def copied_to_final(self) -> Observation:
+        """`final_obs`, filled with `obs`."""
+        for name, value in self.obs.items():
+            self.final_obs[name].copy_(value)
+        return self.final_obs
+
+    def take_final(self, codec: ObservationCodec, infos: Mapping[str, Any], done: np.ndarray, id: str) -> Observation:
+        """`final_obs` of environments that reset in the same step: where they are `done` [B], what `infos` say."""
+        final, target = infos.get("final_obs"), self.copied_to_final()
+        if final is None:
+            raise ValueError(f"{id} resets in the same step but infos has no 'final_obs' with the last states")
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            for row in np.flatnonzero(done):
+                codec.write_row(final[row], target, int(row))
+        else:
+            codec.write(final, target, rows=done)
+        return target
+
     def as_step(self, final_obs: Observation, reset_rows: bool, device: torch.device) -> Step:
         """`final_obs` is this object's own, or its `obs` where nothing ended."""
         valid = self.valid if reset_rows else None
@@ -157,14 +175,21 @@ def moved(tensors: Observation, device: torch.device) -> Observation:
     return dict(tensors) if device.type == "cpu" else {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def _walk(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Space]]:
+def resized(picture: np.ndarray, width: int, height: int) -> np.ndarray:
+    """The picture, uint8 `[H, W, 3]`, with the nearest pixels of another size."""
+    rows = np.arange(height) * picture.shape[0] // height
+    columns = np.arange(width) * picture.shape[1] // width
+    return np.ascontiguousarray(picture[rows][:, columns])
+
+
+def walk(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Space]]:
     """Leaf spaces with their paths, in declared order."""
     if isinstance(space, spaces.Dict):
         for key, entry in space.spaces.items():
-            yield from _walk(entry, (*path, key))
+            yield from walk(entry, (*path, key))
     elif isinstance(space, spaces.Tuple):
         for index, entry in enumerate(space.spaces):
-            yield from _walk(entry, (*path, index))
+            yield from walk(entry, (*path, index))
     else:
         yield path, space
 
