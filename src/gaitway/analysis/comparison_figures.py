@@ -9,12 +9,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter
 from numpy.typing import ArrayLike
 
 from gaitway.analysis.aggregate import Interval
 from gaitway.analysis.compare import Comparison, CurveComparison
-from gaitway.analysis.figures import finish, legend_below, new_figure
+from gaitway.analysis.figures import finish, label_curves, legend_below, new_figure
 from gaitway.analysis.plots import COLOURS, STEPS_LABEL, STYLE, UNITS
 
 MARKERS = ("o", "s")
@@ -108,11 +108,7 @@ def _draw_curves(axes: Axes, curves: CurveComparison, labels: tuple[str, str], x
         height = np.full(len(where), dot_height(curves))
         axes.plot(where, height, "o", color="black", markersize=3.5, linestyle="none", label=label)
     axes.set_title(_describe(curves))
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.margins(x=0.02)
+    label_curves(axes, x_label, y_label)
 
 
 def _draw_scores(axes: Axes, found: Comparison, y_label: str) -> None:

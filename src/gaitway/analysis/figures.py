@@ -10,11 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from gaitway.analysis.plots import COLOURS, STYLE
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+STYLE: Any = {
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "savefig.dpi": 160,
+}
 
 
 def new_figure(width: float, height: float, *, show: bool = False) -> Figure:
@@ -47,6 +64,15 @@ def distinct_colours(count: int) -> list[str]:
         return list(COLOURS[:count])
     scale = mpl.colormaps["viridis"]
     return [to_hex(scale(index / (count - 1))) for index in range(count)]
+
+
+def label_curves(axes: Axes, x_label: str, y_label: str) -> None:
+    """Axes of curves over steps, which are shown as 1M, 2M, ..."""
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.margins(x=0.02)
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str | None = None) -> None:

@@ -10,34 +10,17 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from gaitway.analysis.aggregate import bootstrap_interval, iqm
+from gaitway.analysis.figures import COLOURS, STYLE, finish, label_curves, new_figure
 from gaitway.analysis.runs import Run, group_runs, load_run, load_runs
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-STYLE: Any = {
-    "figure.constrained_layout.use": True,
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "savefig.dpi": 160,
-}
 STEPS_LABEL = "environment steps"
 UNITS = {"return": "return per episode", "length": "episode length [steps]", "speed": "speed [m/s]"}
 """Axis labels of the learning curve's metrics, by the part of their name after the slash."""
@@ -178,18 +161,13 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     columns = 2 if count == 4 else min(3, count)
     rows = math.ceil(count / columns)
     width, height = (6.0, 3.6) if count == 1 else (3.4 * columns, 2.7 * rows)
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, height)
     return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
 
 
 def _label(axes: Axes, what: str, runs: Sequence[Run]) -> None:
     is_offline = all("train/dataset_passes" in run.metrics for run in runs)  # a step is an update there
-    axes.set_xlabel("updates" if is_offline else STEPS_LABEL)
-    axes.set_ylabel(what)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.margins(x=0.02)
+    label_curves(axes, "updates" if is_offline else STEPS_LABEL, what)
 
 
 def _title(run: Run) -> str:
@@ -205,6 +183,5 @@ def _ends(run: Run, name: str) -> tuple[int, int]:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=STYLE["savefig.dpi"])
+    finish(figure, path=path)
     return path

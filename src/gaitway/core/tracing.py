@@ -147,25 +147,25 @@ class _SeenWorkspace(Workspace):
         self._variables, self._is_view = behind._variables, behind._is_view
 
     def put(self, name: str, t: int, value: Tensor) -> None:
-        self._write(lambda: self._behind.put(name, t, value), name, t, value)
+        self._noted("write", lambda: self._behind.put(name, t, value), name, t, value)
 
     def copier(self, name: str) -> Callable[[int, Tensor], None]:
         put = self._behind.copier(name)
-        return lambda t, value: self._write(lambda: put(t, value), name, t, value)
+        return lambda t, value: self._noted("write", lambda: put(t, value), name, t, value)
 
     def at(self, name: str, t: int) -> Tensor:
-        return self._read(lambda: self._behind.at(name, t), name, t)
+        return self._noted("read", lambda: self._behind.at(name, t), name, t)
 
     def __getitem__(self, name: Any) -> Any:
         if isinstance(name, tuple | list):
             return tuple(self[each] for each in name)
-        return self._read(lambda: self._behind[name], name, None)
+        return self._noted("read", lambda: self._behind[name], name, None)
 
     def __setitem__(self, name: str, value: Tensor) -> None:
-        self._write(lambda: self._behind.__setitem__(name, value), name, None, value)
+        self._noted("write", lambda: self._behind.__setitem__(name, value), name, None, value)
 
     def span(self, name: str, start: int, stop: int) -> Tensor:
-        return self._read(lambda: self._behind.span(name, start, stop), name, [start, stop])
+        return self._noted("read", lambda: self._behind.span(name, start, stop), name, [start, stop])
 
     def clear(self, name: str | None = None) -> None:
         cleared = self.keys() if name is None else [name]
@@ -194,22 +194,15 @@ class _SeenWorkspace(Workspace):
     def batch_view(self, lo: int, hi: int) -> Workspace:
         return _SeenWorkspace(self._behind.batch_view(lo, hi), self._agent, self._trace)
 
-    def _read(self, access: Callable[[], Tensor], name: Any, t: Any) -> Tensor:
+    def _noted(self, kind: str, access: Callable[[], Any], name: Any, t: Any, written: Any = None) -> Any:
+        """What `access` returns, with a line about what was read or `written`, or about the error."""
         try:
-            value = access()
+            read = access()
         except Exception as error:
-            self._trace.note(self._agent, "read", name, t, None, error)
+            self._trace.note(self._agent, kind, name, t, written, error)
             raise
-        self._trace.note(self._agent, "read", name, t, value, None)
-        return value
-
-    def _write(self, access: Callable[[], None], name: Any, t: Any, value: Any) -> None:
-        try:
-            access()
-        except Exception as error:
-            self._trace.note(self._agent, "write", name, t, value, error)
-            raise
-        self._trace.note(self._agent, "write", name, t, value, None)
+        self._trace.note(self._agent, kind, name, t, read if kind == "read" else written, None)
+        return read
 
     def _read_all(self, part: Workspace, t: Any) -> Workspace:
         for name in part:

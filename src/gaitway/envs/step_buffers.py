@@ -43,19 +43,19 @@ class StepBuffers:
             final_obs[faulty] = previous.obs[name][faulty]
 
     def observation(self, device: torch.device) -> Observation:
-        return dict(self._obs) if device.type == "cpu" else _moved(self._obs, device)
+        return moved(self._obs, device)
 
     def as_step(self, device: torch.device) -> Step:
         reward, terminated, truncated = self._flat
         if device.type == "cpu":
             return Step(dict(self._obs), reward, terminated, truncated, dict(self._final_obs), dict(self._metrics))
         return Step(
-            _moved(self._obs, device),
+            moved(self._obs, device),
             reward.to(device),
             terminated.to(device),
             truncated.to(device),
-            _moved(self._final_obs, device),
-            _moved(self._metrics, device),
+            moved(self._final_obs, device),
+            moved(self._metrics, device),
         )
 
 
@@ -63,5 +63,6 @@ def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+def moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """The same tensors on the CPU, copies elsewhere."""
+    return dict(tensors) if device.type == "cpu" else {name: tensor.to(device) for name, tensor in tensors.items()}

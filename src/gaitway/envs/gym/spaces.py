@@ -26,6 +26,7 @@ from gymnasium import Space, spaces
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from gaitway.envs.step_buffers import moved
 from gaitway.envs.vec_env import ActionSpec, Component, Observation, ObservationGroup, Step
 
 NUMPY_DTYPES = (torch.float16, torch.float32, torch.float64)
@@ -168,11 +169,6 @@ class StepBuffers:
             metrics=moved(self.metrics, device),
             valid=None if valid is None else valid.to(device),
         )
-
-
-def moved(tensors: Observation, device: torch.device) -> Observation:
-    """The same tensors on the CPU, copies elsewhere."""
-    return dict(tensors) if device.type == "cpu" else {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def resized(picture: np.ndarray, width: int, height: int) -> np.ndarray:

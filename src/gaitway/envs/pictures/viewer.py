@@ -100,24 +100,14 @@ class SceneWindow:
             thread.join(CLOSING_S)
 
 
-class PictureWindow:
+class PictureWindow(PlainWindow):
     """The environment's own pictures of instance 0 in a plain window."""
 
     def __init__(self, env: VecEnv, size: tuple[int, int] = (640, 480)) -> None:
         problem = screen_problem()
         if problem is not None:
             raise ScreenError(problem.split(";")[0])
-        self._window = PlainWindow(lambda: env.render(0, *size), size, real_time(env.spec))
-
-    @property
-    def is_open(self) -> bool:
-        return self._window.is_open
-
-    def show(self) -> None:
-        self._window.show()
-
-    def close(self) -> None:
-        self._window.close()
+        super().__init__(lambda: env.render(0, *size), size, real_time(env.spec))
 
 
 def open_screen(env: VecEnv, size: tuple[int, int] = (640, 480), camera: str | int | None = None) -> Screen:
