@@ -39,6 +39,7 @@ PRIORITISED = DQNConfig(prioritised=True, n_step=3, target_interval=7)
 PAST = {"name": "history", "reads": ["pos", "vel"], "writes": "past", "length": 4, "size": 8}
 DEEP = {"name": "mlp", "reads": ["past", "pos"], "writes": "deep", "size": 6, "hidden": [8]}
 FELT = {"name": "recurrent", "reads": ["policy"], "writes": "felt", "size": 8}
+NOVELTY = ({"name": "rnd", "weight": 0.5, "batch_size": 32}, {"name": "task", "weight": 2.0})
 SHORT_EPISODES = EnvConfig("toy/cartpole", 8, options={"max_episode_steps": 16})
 
 CASES = {
@@ -85,6 +86,10 @@ CASES = {
     ),
     "cem": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 1), algorithm=CEMConfig(), agent=EVOLVED),
     "es": TrainConfig(env=EnvConfig("toy/cartpole", 1), algorithm=ESConfig(), agent=EVOLVED),
+    "reward source": TrainConfig(env=EnvConfig("toy/pendulum", 8), rewards=NOVELTY),
+    "sac, reward source": TrainConfig(
+        env=EnvConfig("Hopper-v5", 8, 1), algorithm=SACConfig(n_step=3), agent=SMALL, rewards=NOVELTY
+    ),
 }
 
 

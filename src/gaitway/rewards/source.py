@@ -26,7 +26,8 @@ class RewardSource(Protocol):
     (`named_parameters`), if it has any.
 
     `when` says when it annotates off-policy: as rows are `collected`, once (counts), or as they are `drawn` from the
-    replay, with its newest parameters (whatever learns). On-policy both mean the rollout.
+    replay, with its newest parameters (whatever learns). On-policy both mean the rollout. A replay does not keep what
+    was reached by a step that terminated: there `ws.following` gives drawn sources the first observation after it.
     """
 
     name: str
@@ -77,8 +78,10 @@ class Rewards:
         named = [source.name for source in sources]
         self.sources: list[RewardSource] = [*sources] if "task" in named else [TaskReward(), *sources]
         names = [source.name for source in self.sources]
+        if "total" in names:
+            raise ValueError("a reward source cannot be called 'total', the name of the sum; give it another name")
         for name in names:
-            if names.count(name) > 1 or name == "total":
+            if names.count(name) > 1:
                 raise ValueError(f"two reward sources are called {name!r}; give each a name of its own")
         for source in self.sources:
             weight = source.weight

@@ -212,6 +212,7 @@ class OffPolicyRunner(Runner):
             with self.upkeep.timed("learn"):
                 found = self.algorithm.metrics() if self.updates > first_update else {}
                 if not self.rewards.is_plain:
+                    self.rewards.annotate(self.rollout, ("drawn",))  # so that the log shows all of them
                     found = merged(found, self.rewards.update(self.rollout, self._now))
                 numbers = to_numbers(found)
                 self.policy.update_normalisers(self.rollout)
