@@ -40,24 +40,27 @@ class Recorder(Agent):
         checkpoint."""
         if self._ended is not None and t == 0:
             self.writer.drop(mask.cpu() & ~self._ended)
+            self._ended = self._ended | mask.cpu()
 
     def collected(self, ws: Workspace, start: int, stop: int) -> None:
-        done = ws["env/done"][start:stop].cpu()
-        if self.steps >= self.start:
-            self._record(ws.slice(start, stop), done)
-        self.steps += done.numel()
-        self._ended = done[-1].clone()
+        rows = ws.slice(start, stop)
+        done = rows["env/done"].cpu()
+        valid = rows["env/valid"].cpu() if "env/valid" in rows else torch.ones_like(done)
+        if self._ended is None or self._recording is None:  # the very first row begins an episode everywhere
+            self._ended, self._recording = torch.ones_like(done[0]), torch.zeros_like(done[0])
+        first = torch.cat((self._ended[None], done[:-1]))
+        before = self.steps + valid.sum(1).cumsum(0) - valid.sum(1)  # environment steps before each row
+        recording = self._recording | ((first & (before >= self.start)[:, None]).cumsum(0) > 0)
+        self.steps += int(valid.sum())
+        self._recording, self._ended = recording[-1].clone(), done[-1].clone()
+        if bool(recording.any()):
+            self._record(rows, valid & recording)
 
-    def _record(self, rows: Workspace, done: Tensor) -> None:
+    def _record(self, rows: Workspace, valid: Tensor) -> None:
         """Add the rows of episodes that began after `start`; those of others stand there as not valid."""
-        if self._recording is None:
-            self._recording = torch.full((rows.B,), self.steps == 0) if self._ended is None else self._ended.clone()
-        began = torch.cat((self._recording[None], self._recording | (done.cumsum(0) > 0)))
-        self._recording = began[-1]
-        kept = {name: rows[name] for name in rows}
-        if not bool(began[:-1].all()):
-            valid = began[:-1].to(rows["env/reward"].device)
-            kept["env/valid"] = rows["env/valid"] & valid if "env/valid" in rows else valid
+        kept = {name: rows[name] for name in rows if name != "env/valid"}
+        if not bool(valid.all()):
+            kept["env/valid"] = valid.to(rows["env/reward"].device)
         self.writer.add(Workspace.packed(kept, extra_row=rows.extra_row))
 
     def get_extra_state(self) -> dict[str, Any]:

@@ -178,15 +178,15 @@ def build_runner(
     if data is not None:
         parts["data"] = data
         parts |= {} if recipe.runs(OfflineRunner) else {"prefill": config.data.prefill, "share": config.data.share}
+    for key in ("cast", "rewards", "callbacks"):
+        if getattr(config, key) and key not in inspect.signature(recipe.runner).parameters:
+            raise ConfigError(f"{config.algorithm.name} has no use for {key}; leave the list empty", key)
     lists: dict[str, Any] = {
         "cast": build_cast(config, env.spec, algorithm.policy, env.num_envs),
         "rewards": build_rewards(config, env.spec, algorithm.policy, env.num_envs, algorithm.execution),
         "callbacks": _make(config, config.callbacks, CALLBACKS, "callbacks", {}),
     }
-    for key, made in lists.items():
-        if made and key not in inspect.signature(recipe.runner).parameters:
-            raise ConfigError(f"{config.algorithm.name} has no use for {key}; leave the list empty", key)
-        parts |= {key: made} if made else {}
+    parts |= {key: made for key, made in lists.items() if made}
     return recipe.runner(env, algorithm, runner_config, **parts)
 
 
@@ -228,7 +228,9 @@ def load_policy(folder: RunFolder, config: TrainConfig, spec: EnvSpec | None, wh
     whole = others if any(agent is policy for agent in others) else [policy, *others]
     cast = Cast(policy, acting_part(whole), config.seed)
     if spec is not None:
-        misfit = misfit_of(contract, spec, cast.reads())
+        # alone a policy acts without what its critic reads; in a cast its step reads all of it
+        alone = tuple(f"env/obs/{name}" for name in policy.actor_groups)
+        misfit = misfit_of(contract, spec, alone if cast.agents == [policy] else cast.reads())
         if misfit is not None:
             raise ConfigError(f"the policy of {folder.path} does not fit {spec.id}: {misfit}")
     policy.load_state_dict(state["algorithm"]["policy"])

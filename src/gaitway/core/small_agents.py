@@ -82,7 +82,11 @@ class SeedableAgent(Agent):
         )
 
     def load_stream_states(self, states: Mapping[str, Any]) -> None:
-        """Go on drawing as the agent that gave `states`."""
+        """Go on drawing as the agent that gave `states`; streams that it had not used begin at the seed."""
+        for device in [device for device in self._generators if str(device) not in states]:
+            del self._generators[device]
+        if "numpy" not in states:
+            self._numpy_generator = None
         for name, state in states.items():
             if name == "numpy":
                 self.numpy_generator().bit_generator.state = state

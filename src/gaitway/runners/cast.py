@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -69,6 +70,17 @@ class Cast:
         """Variables that hold the state before each row, and one row more."""
         return tuple(agent.out(name) for agent in self.agents for name in agent.memories)
 
+    def fill(self, ws: Workspace, rows: int) -> None:
+        """Give what was made at its first step all its rows, so that a workspace in the making has one length."""
+        for name in (*self.writes(), *self.memories()):
+            missing = rows + ws.may_have_extra_row(name) - ws.rows(name) if name in ws else 0
+            if missing > 0:
+                ws[name] = torch.cat((ws[name], ws[name].new_zeros(missing, *ws[name].shape[1:])))
+
+    def carried(self, ws: Workspace) -> dict[str, Any]:
+        """What agents remember behind the last row of a rollout; nothing before the first."""
+        return {name: ws.at(name, ws.T).clone() for name in self.memories() if name in ws}
+
     def collected(self, ws: Workspace, start: int, stop: int) -> None:
         for agent in self.others.values():
             agent.collected(ws, start, stop)
@@ -86,6 +98,18 @@ class Cast:
         for agent in self.agents:
             agent.train(mode)
 
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Around an evaluation: no statistics move, and random streams stand afterwards where they stood before."""
+        streams = {name: _streams_of(agent) for name, agent in self.others.items()}
+        self.train(False)
+        try:
+            yield
+        finally:
+            self.train()
+            for name, agent in self.others.items():
+                _load_streams(agent, streams[name])
+
     def modules(self) -> dict[str, Any]:
         """The further agents with parameters that are learnt, by `cast.<name>`."""
         learning = {f"cast.{name}": agent for name, agent in self.others.items()}
@@ -99,12 +123,20 @@ class Cast:
         for name, agent in self.others.items():
             if name in state:
                 agent.load_state_dict(state[name]["state"])
-                for part, streams in zip(_seeded(agent), state[name]["streams"], strict=True):
-                    part.load_stream_states(streams)
+                _load_streams(agent, state[name]["streams"])
 
 
 def _state_of(agent: Agent) -> dict[str, Any]:
-    return {"state": copied_state(agent), "streams": [part.stream_states() for part in _seeded(agent)]}
+    return {"state": copied_state(agent), "streams": _streams_of(agent)}
+
+
+def _streams_of(agent: Agent) -> list[dict[str, Any]]:
+    return [part.stream_states() for part in _seeded(agent)]
+
+
+def _load_streams(agent: Agent, streams: Sequence[Mapping[str, Any]]) -> None:
+    for part, states in zip(_seeded(agent), streams, strict=True):
+        part.load_stream_states(states)
 
 
 def _seeded(agent: Agent) -> list[SeedableAgent]:

@@ -43,9 +43,8 @@ class Judge:
         config = self.config.evaluation
         if self.env is None:
             self.env = self.make_env("evaluation", min(config.episodes, 64))
-        self.cast.train(False)
-        result = evaluate(self.env, self._actor, config)
-        self.cast.train()
+        with self.cast.resting():
+            result = evaluate(self.env, self._actor, config)
         if config.metric not in result:
             raise ValueError(f"evaluation.metric is {config.metric!r}; the evaluation has {sorted(result)}")
         self.last = result | {"steps": steps}
@@ -76,9 +75,12 @@ class Judge:
         from gaitway.envs.pictures.scene import Camera, CameraError  # knows MuJoCo, which not every run needs
 
         video = self.config.video
-        self.cast.train(False)
         try:
-            with self.make_env("evaluation", 1) as env, Camera(env, 0, video.camera, video.quality) as draw:
+            with (
+                self.cast.resting(),
+                self.make_env("evaluation", 1) as env,
+                Camera(env, 0, video.camera, video.quality) as draw,
+            ):
                 film = start_film(
                     env,
                     self._actor(False),
@@ -93,7 +95,6 @@ class Judge:
         except CameraError as error:
             log.warning("no video %s: %s", path, error)
             film = None
-        self.cast.train()
         if film is None:
             self._can_film = False  # what failed once fails again, and a GL library may not survive the second try
         else:

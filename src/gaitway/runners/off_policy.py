@@ -82,11 +82,11 @@ class OffPolicyRunner(Runner):
         rows = rounds * algorithm.config.steps_per_round
         variables = self.world.variables(rows) | self.cast.variables(env.num_envs, rows)
         variables |= self.rewards.variables(env.num_envs, rows)
-        algorithm.keep(variables, self.world.groups, self.rewards)
-        log.info("%s", replay_memory(algorithm))
         self.rollout = Workspace.dense(variables, env.device, extra_row=self.cast.memories())
         self.wiring = check_wiring([self.world.observe, *self.cast.agents, self.world.advance, *others], self.rollout)
         log.debug("who writes and reads what:\n%s", self.wiring)
+        algorithm.keep(variables, self.world.groups, self.rewards)
+        log.info("%s", replay_memory(algorithm))
         self.policy_stream = stream(config.seed, "policy", env.device)
         self.data = None if data is None else Dataset.of(data)
         self.prefill, self.share = prefill, share
@@ -233,10 +233,13 @@ class OffPolicyRunner(Runner):
         if self.iteration:
             for name in self.cast.memories():
                 ws.put(name, 0, ws.at(name, ws.T))
-        for start in range(0, ws.T, config.steps_per_round):
+        rows = ws.T
+        for start in range(0, rows, config.steps_per_round):
             stop = start + config.steps_per_round
             started, simulated, learnt = time.perf_counter(), self.world.simulation_seconds, clock["learn"]
             self._play(start, stop)
+            if start == 0:
+                self.cast.fill(ws, rows)
             played = time.perf_counter()
             simulated = self.world.simulation_seconds - simulated
             clock["simulate"] += simulated
@@ -314,7 +317,7 @@ class OffPolicyRunner(Runner):
             "env": self.env.state_dict(),
             "policy_stream": self.policy_stream.get_state(),
             "replay": replay,
-            "carried": {name: self.rollout.at(name, self.rollout.T).clone() for name in self.cast.memories()},
+            "carried": self.cast.carried(self.rollout),
             "ended": self._ended,
             **self._doors_state(),
             **({} if self.data is None else {"dataset": self.data.sha256}),

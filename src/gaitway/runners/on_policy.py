@@ -80,13 +80,12 @@ class OnPolicyRunner(Runner):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-exact resume needs."""
-        carried = {name: self.rollout.at(name, self.rollout.T).clone() for name in self.cast.memories()}
         return {
             "iteration": self.iteration,
             "env_steps": self.env_steps,
             "algorithm": self.algorithm.state_dict(),
             "env": self.env.state_dict(),
-            "carried": carried,
+            "carried": self.cast.carried(self.rollout),
             "ended": self._ended,
             "policy_stream": self.policy_stream.get_state(),
             **self._doors_state(),
