@@ -27,7 +27,7 @@ class Moment:
     log: Callable[[Mapping[str, float]], None]
     """Adds a line of metrics at this step."""
     evaluation_env: VecEnv | None = None
-    """The environment of evaluations, once there is one."""
+    """The environment of evaluations, once there is one: from the iteration before the first of them on."""
 
 
 class Callback(Protocol):
@@ -82,14 +82,20 @@ class EnvSchedule:
         self.name, self.method, self.value, self.evaluation = f"env_schedule/{method}", method, value, evaluation
 
     def begin(self, moment: Moment) -> None:
-        self.after_iteration(moment)
+        self._set(moment)  # without a line in the log, which a resumed run has already
 
     def after_iteration(self, moment: Moment) -> None:
+        moment.log({f"schedule/{self.method}": self._set(moment)})
+
+    def _set(self, moment: Moment) -> float:
         number = value_at(self.value, moment.now)
-        moment.env.call(self.method, number)
-        if self.evaluation and moment.evaluation_env is not None:
-            moment.evaluation_env.call(self.method, number)
-        moment.log({f"schedule/{self.method}": number})
+        try:
+            moment.env.call(self.method, number)
+            if self.evaluation and moment.evaluation_env is not None:
+                moment.evaluation_env.call(self.method, number)
+        except AttributeError as error:
+            raise ValueError(f"the callback {self.name} cannot call {self.method!r}: {error}") from error
+        return number
 
 
 CALLBACKS = {"env_schedule": EnvSchedule}

@@ -36,15 +36,19 @@ class Judge:
         self._can_film = True
         self._films: list[tuple[int, Film]] = []
 
+    def open(self) -> VecEnv | None:
+        """The environment of evaluations, made when it is first asked for; None without `make_env`."""
+        if self.env is None and self.make_env is not None:
+            self.env = self.make_env("evaluation", min(self.config.evaluation.episodes, 64))
+        return self.env
+
     def measure(self, steps: int) -> dict[str, float] | None:
         """Evaluate the policy as it is after `steps`; `last`, and perhaps `best`, become the result."""
-        if self.make_env is None:
+        config, env = self.config.evaluation, self.open()
+        if env is None:
             return None
-        config = self.config.evaluation
-        if self.env is None:
-            self.env = self.make_env("evaluation", min(config.episodes, 64))
         with self.cast.resting():
-            result = evaluate(self.env, self._actor, config)
+            result = evaluate(env, self._actor, config)
         if config.metric not in result:
             raise ValueError(f"evaluation.metric is {config.metric!r}; the evaluation has {sorted(result)}")
         self.last = result | {"steps": steps}

@@ -136,8 +136,11 @@ class Upkeep:
 
     def between_iterations(self, before: int, steps: int, is_last: bool) -> None:
         """What is due after an iteration that led from step `before` to `steps`."""
+        is_due = crossed(before, steps, self.config.evaluation.interval) or is_last
+        if is_due and len(self.callbacks):
+            self.judge.open()  # callbacks may set up what is evaluated next
         self.tell("after_iteration", steps, self._iteration, self._numbers)
-        if crossed(before, steps, self.config.evaluation.interval) or is_last:
+        if is_due:
             self.evaluate(steps)
         if crossed(before, steps, self.config.checkpoints.interval):
             self.save(steps)

@@ -185,6 +185,13 @@ class ToyEnv(VecEnv):
             raise ValueError(f"ages must be {self.num_envs} integers in 0..{limit - 1}; got {steps.tolist()}")
         self._set_ages(steps.cpu().numpy())
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of this environment or of its toy."""
+        method = getattr(self if hasattr(self, name) else self.toy, name, None)
+        if not callable(method):
+            raise AttributeError(f"neither {self.spec.id} nor its task has a method {name!r}")
+        return method(*args, **kwargs)
+
     def _start_from(self, state: np.ndarray) -> Observation:
         """Go on from the states `[B, S]`; returns what is seen of them."""
         self._state = state
