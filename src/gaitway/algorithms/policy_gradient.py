@@ -46,7 +46,7 @@ class PolicyGradientConfig:
     optimiser: Literal["adam", "adamw"] = "adam"
     weight_decay: float = 0.0
     adam_eps: float = 1e-5
-    terms: tuple[dict[str, Any], ...] = ()
+    terms: tuple[dict[str, Any] | str, ...] = ()
     """Further losses, {name: ..., coef: ..., option: value}; one with the name of a standard loss takes its place."""
 
     def __post_init__(self) -> None:

@@ -59,6 +59,8 @@ class Wiring:
 
     def check(self) -> Wiring:
         """This wiring if it has no problems; else a ValueError that lists all of them."""
+        if len(self.problems) == 1:
+            raise ValueError(f"the cast is not wired: {self.problems[0]}")
         if self.problems:
             raise ValueError("the cast is not wired:\n" + "\n".join(f"- {problem}" for problem in self.problems))
         return self
