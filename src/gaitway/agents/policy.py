@@ -132,7 +132,7 @@ class CastPolicy:
         if mask is None:
             self._ws, self._ended = Workspace(extra_row=self.memories), None
         else:
-            self._ended = mask.bool()
+            self._ended = mask.bool() if self._ended is None else self._ended | mask.bool()
 
 
 def acting_part(agents: Sequence[Agent]) -> list[Agent]:

@@ -147,7 +147,8 @@ class CastEpisodes:
     """A dataset as the agents besides the policy see it: with what they write of every step."""
 
     def __init__(self, source: EpisodeSource, cast: Cast) -> None:
-        self.source, self.agents, self.num_steps = source, list(cast.others.values()), source.num_steps
+        self.source, self.num_steps = source, source.num_steps
+        self.agents = [agent for agent in cast.others.values() if agent.writes]
         for name, agent in cast.others.items():
             if agent.memories:
                 raise ValueError(f"{name} remembers, and steps of a dataset come in no order; leave it out of the cast")

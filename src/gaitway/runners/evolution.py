@@ -29,7 +29,7 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.upkeep import Snapshot, Upkeep, to_numbers
+from gaitway.runners.upkeep import to_numbers
 
 SEEDS_PER_GENERATION = 2**20
 """Individual i of generation g plays on seed `first + g * SEEDS_PER_GENERATION + i`; `first` is the run's own."""
@@ -62,18 +62,7 @@ class EvolutionRunner(Runner):
         player = EpisodePlayer(algorithm.policy.clone(), self._own_env, settings.max_episode_steps)
         self.population = ParamPopulation(player, settings.processes, workers=settings.workers)
         self._first_seed = int(named_sequence(self.config.seed, "evolution").generate_state(1, np.uint32)[0])
-        self.upkeep = Upkeep(
-            self.config,
-            env,
-            self.cast,
-            lambda: Snapshot(self.state_dict()),
-            folder=folder,
-            make_env=make_env,
-            callbacks=callbacks,
-            logger=logger,
-            progress=progress,
-        )
-        self.checkpoints = self.upkeep.checkpoints
+        self._keep_house(callbacks, logger, progress)
 
     def state_dict(self) -> dict[str, Any]:
         return {

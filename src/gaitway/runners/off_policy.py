@@ -15,32 +15,27 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.core.agent import Agent
 from gaitway.core.seeding import stream
-from gaitway.core.wiring import check_wiring
-from gaitway.core.workspace import Workspace
 from gaitway.data.dataset import Dataset
 from gaitway.data.episodes import EpisodeSource
 from gaitway.data.mixing import MixedReplay, dataset_replay, fill_replay
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.replay_journal import ReplayFileError, ReplayJournal
 from gaitway.data.step_replay import StepReplay
-from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import RewardSource, merged
 from gaitway.runners.capacity import check_replay
-from gaitway.runners.cast import make_world, mentions
 from gaitway.runners.finite import check_rollout
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.upkeep import Snapshot, Upkeep, counted_steps, first_observation, to_numbers
+from gaitway.runners.upkeep import Snapshot, counted_steps, first_observation, to_numbers
 
 log = logging.getLogger("gaitway")
 
@@ -74,37 +69,15 @@ class OffPolicyRunner(Runner):
         share: float = 0.0,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env, cast, rewards)
-        config = self.config
-        others = mentions(self.cast, self.rewards, algorithm)
-        self.world = make_world(env, self.cast, others)
-        self.play = self.cast.over_time(self.world, algorithm.execution)
         rounds = max(1, algorithm.config.iteration_steps // (env.num_envs * algorithm.config.steps_per_round))
-        rows = rounds * algorithm.config.steps_per_round
-        variables = self.world.variables(rows) | self.cast.variables(env.num_envs, rows)
-        variables |= self.rewards.variables(env.num_envs, rows)
-        self.rollout = Workspace.dense(variables, env.device, extra_row=self.cast.memories())
-        self.wiring = check_wiring([self.world.observe, *self.cast.agents, self.world.advance, *others], self.rollout)
-        log.debug("who writes and reads what:\n%s", self.wiring)
-        algorithm.keep(variables, self.world.groups, self.rewards)
+        self._set_stage(rounds * algorithm.config.steps_per_round)
+        algorithm.keep(self.stage.variables, self.world.groups, self.rewards)
         log.info("%s", replay_memory(algorithm))
-        self.policy_stream = stream(config.seed, "policy", env.device)
         self.data = None if data is None else Dataset.of(data)
         self.prefill, self.share = prefill, share
         self.replay = self._make_replay()
         self.journal = None if folder is None else ReplayJournal(folder.replay)
-        self.upkeep = Upkeep(
-            config,
-            env,
-            self.cast,
-            self._snapshot,
-            folder=folder,
-            make_env=make_env,
-            callbacks=callbacks,
-            logger=logger,
-            progress=progress,
-            attachments=self.journal,
-        )
-        self.episodes, self.checkpoints = self.upkeep.episodes, self.upkeep.checkpoints
+        self._keep_house(callbacks, logger, progress, self.journal)
         self.updates = 0
         """Gradient steps so far."""
         self._ratio = Fraction(repr(algorithm.config.update_ratio))
@@ -114,7 +87,6 @@ class OffPolicyRunner(Runner):
         self._pending = 0
         """Gradient steps that wait for the next simulation, where `overlap` is on; none between iterations."""
         self._now = Now()
-        self._ended: Tensor | None = None
         if algorithm.config.overlap:
             self.world.meanwhile = self._learn
 
@@ -150,20 +122,15 @@ class OffPolicyRunner(Runner):
         self.iteration, self.env_steps, self.updates = state["iteration"], state["env_steps"], state["updates"]
         self._learning_from, self._credit = state["learning_from"], Fraction(*state["credit"])
         self.algorithm.load_state_dict(state["algorithm"])
-        self.world.restore(self.env.load_state_dict(state["env"]))
-        self.policy_stream.set_state(state["policy_stream"])
+        self.stage.load_state_dict(state)
         self._load_doors(state)
-        for name, value in state.get("carried", {}).items():
-            self.rollout.put(name, self.rollout.T, value.to(self.env.device))
-        ended = state.get("ended")
-        self._ended = None if ended is None else ended.to(self.env.device)
         self.upkeep.load_state_dict(state)
         if "replay" not in state:
             self._learning_from = self.env_steps + self.algorithm.config.learning_starts
             self._credit = Fraction(0)
         if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
             self.replay.cut()
-            self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.env.device)
+            self.stage.new_episodes()
             self.episodes.reset_running_returns()
             self.algorithm.reset_running_returns()
 
@@ -230,16 +197,10 @@ class OffPolicyRunner(Runner):
         ws, clock, config = self.rollout, self.upkeep.clock, self.algorithm.config
         self._now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
         self.rewards.begin(self._now)
-        if self.iteration:
-            for name in self.cast.memories():
-                ws.put(name, 0, ws.at(name, ws.T))
-        rows = ws.T
-        for start in range(0, rows, config.steps_per_round):
+        for start in range(0, self.stage.rows, config.steps_per_round):
             stop = start + config.steps_per_round
             started, simulated, learnt = time.perf_counter(), self.world.simulation_seconds, clock["learn"]
-            self._play(start, stop)
-            if start == 0:
-                self.cast.fill(ws, rows)
+            self.stage.play(start, stop, uniform=self.env_steps < config.learning_starts)
             played = time.perf_counter()
             simulated = self.world.simulation_seconds - simulated
             clock["simulate"] += simulated
@@ -251,7 +212,6 @@ class OffPolicyRunner(Runner):
             self._pending += self._updates_due(counted_steps(ws, start, stop))
             if not config.overlap or stop == ws.T:
                 self._learn()
-        self._ended = episode_ends(ws)[-1].clone()
 
     def _annotate(self, start: int, stop: int) -> None:
         """Let the reward sources speak that annotate rows once."""
@@ -270,13 +230,6 @@ class OffPolicyRunner(Runner):
                 self.algorithm.update(self.replay, self._pending, self._now)
             self._pending = 0
             self.upkeep.clock["learn"] += time.perf_counter() - started
-
-    @torch.inference_mode()
-    def _play(self, start: int, stop: int) -> None:
-        uniform = self.env_steps < self.algorithm.config.learning_starts
-        options = {"stochastic": True, "generator": self.policy_stream, "uniform": uniform}
-        ended = self._ended if start == 0 else None
-        self.play(self.rollout, start, n_steps=stop - start, ended=ended, **options)
 
     def _updates_due(self, steps: int) -> int:
         """Count `steps` that were made; returns the gradient steps they and what was left over have earned."""
@@ -314,11 +267,8 @@ class OffPolicyRunner(Runner):
             "learning_from": self._learning_from,
             "credit": [self._credit.numerator, self._credit.denominator],
             "algorithm": self.algorithm.state_dict(),
-            "env": self.env.state_dict(),
-            "policy_stream": self.policy_stream.get_state(),
             "replay": replay,
-            "carried": self.cast.carried(self.rollout),
-            "ended": self._ended,
+            **self.stage.state_dict(),
             **self._doors_state(),
             **({} if self.data is None else {"dataset": self.data.sha256}),
             **self.upkeep.state_dict(),

@@ -28,7 +28,7 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.upkeep import Snapshot, Upkeep, to_numbers
+from gaitway.runners.upkeep import to_numbers
 
 log = logging.getLogger("gaitway")
 
@@ -78,18 +78,7 @@ class OfflineRunner(Runner):
         )
         self.iteration_updates = algorithm.config.iteration_steps
         """Updates between log lines."""
-        self.upkeep = Upkeep(
-            self.config,
-            env,
-            self.cast,
-            lambda: Snapshot(self.state_dict()),
-            folder=folder,
-            make_env=make_env,
-            callbacks=callbacks,
-            logger=logger,
-            progress=progress,
-        )
-        self.checkpoints = self.upkeep.checkpoints
+        self._keep_house(callbacks, logger, progress)
 
     @property
     def updates(self) -> int:

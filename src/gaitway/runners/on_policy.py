@@ -7,25 +7,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gaitway.algorithms.algorithm import Algorithm, Now
 from gaitway.core.agent import Agent
-from gaitway.core.seeding import stream
-from gaitway.core.wiring import check_wiring
-from gaitway.core.workspace import Workspace
-from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import RewardSource, merged
-from gaitway.runners.cast import make_world, mentions
 from gaitway.runners.finite import check_rollout
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.upkeep import Snapshot, Upkeep, counted_steps, first_observation, to_numbers
+from gaitway.runners.upkeep import counted_steps, first_observation, to_numbers
 
 log = logging.getLogger("gaitway")
 
@@ -54,29 +48,8 @@ class OnPolicyRunner(Runner):
         progress: Progress | None = None,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env, cast, rewards)
-        config, rows = self.config, algorithm.config.rollout_steps
-        others = mentions(self.cast, self.rewards, algorithm)
-        self.world = make_world(env, self.cast, others)
-        self.play = self.cast.over_time(self.world, algorithm.execution)
-        variables = self.world.variables(rows) | self.cast.variables(env.num_envs, rows)
-        variables |= self.rewards.variables(env.num_envs, rows)
-        self.rollout = Workspace.dense(variables, env.device, extra_row=self.cast.memories())
-        self.wiring = check_wiring([self.world.observe, *self.cast.agents, self.world.advance, *others], self.rollout)
-        log.debug("who writes and reads what:\n%s", self.wiring)
-        self.policy_stream = stream(config.seed, "policy", env.device)
-        self.upkeep = Upkeep(
-            config,
-            env,
-            self.cast,
-            lambda: Snapshot(self.state_dict()),
-            folder=folder,
-            make_env=make_env,
-            callbacks=callbacks,
-            logger=logger,
-            progress=progress,
-        )
-        self.episodes, self.checkpoints = self.upkeep.episodes, self.upkeep.checkpoints
-        self._ended: Tensor | None = None
+        self._set_stage(algorithm.config.rollout_steps)
+        self._keep_house(callbacks, logger, progress)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a bit-exact resume needs."""
@@ -84,10 +57,7 @@ class OnPolicyRunner(Runner):
             "iteration": self.iteration,
             "env_steps": self.env_steps,
             "algorithm": self.algorithm.state_dict(),
-            "env": self.env.state_dict(),
-            "carried": self.cast.carried(self.rollout),
-            "ended": self._ended,
-            "policy_stream": self.policy_stream.get_state(),
+            **self.stage.state_dict(),
             **self._doors_state(),
             **self.upkeep.state_dict(),
         }
@@ -97,15 +67,10 @@ class OnPolicyRunner(Runner):
         self.iteration, self.env_steps = state["iteration"], state["env_steps"]
         self.algorithm.load_state_dict(state["algorithm"])
         self._load_doors(state)
-        device = self.env.device
-        self.world.restore(self.env.load_state_dict(state["env"]))
-        for name, value in state["carried"].items():
-            self.rollout.put(name, self.rollout.T, value.to(device))
-        self._ended = None if state["ended"] is None else state["ended"].to(device)
-        self.policy_stream.set_state(state["policy_stream"])
+        self.stage.load_state_dict(state)
         self.upkeep.load_state_dict(state)
         if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
-            self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=device)
+            self.stage.new_episodes()
             self.episodes.reset_running_returns()
             self.algorithm.reset_running_returns()
 
@@ -136,20 +101,14 @@ class OnPolicyRunner(Runner):
             self._log(numbers)
         self.upkeep.between_iterations(first_step, self.env_steps, is_last=self.env_steps >= target)
 
-    @torch.inference_mode()
     def _collect(self) -> None:
         """One rollout; row 0 goes on from the last row of the one before, unless episodes must be whole."""
         started, simulated = time.perf_counter(), self.world.simulation_seconds
-        ws, rows = self.rollout, self.algorithm.config.rollout_steps
         if self.algorithm.needs_whole_episodes and self.iteration:
             self.world.restore(self.env.reset())
             self.episodes.reset_running_returns()
-            self._ended = torch.ones(self.env.num_envs, dtype=torch.bool, device=self.env.device)
-        if self.iteration:
-            for name in self.cast.memories():
-                ws.put(name, 0, ws.at(name, ws.T))
-        self.play(ws, 0, n_steps=rows, ended=self._ended, stochastic=True, generator=self.policy_stream)
-        self._ended = episode_ends(ws)[-1].clone()
+            self.stage.new_episodes()
+        self.stage.play(0, self.stage.rows)
         simulated = self.world.simulation_seconds - simulated
         self.upkeep.clock["simulate"] += simulated
         self.upkeep.clock["infer"] += time.perf_counter() - started - simulated

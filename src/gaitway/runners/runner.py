@@ -16,12 +16,15 @@ from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards, RewardSource
 from gaitway.runners.cast import Cast
-from gaitway.runners.checkpoint import parameters_sha256
+from gaitway.runners.checkpoint import Attachments, parameters_sha256
 from gaitway.runners.finite import ADVICE, check_update
 from gaitway.runners.judge import MakeEnv
+from gaitway.runners.logger import Logger
+from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.upkeep import Upkeep
+from gaitway.runners.stage import Stage
+from gaitway.runners.upkeep import Snapshot, Upkeep
 
 
 class Learner(Protocol):
@@ -38,7 +41,8 @@ class Learner(Protocol):
 class Runner:
     """Trains an algorithm. Without `folder` nothing is written; without `make_env` there is no evaluation and no video.
 
-    A leaf class makes `upkeep` and writes `_begin`, `_iterate`, `state_dict` and `load_state_dict`.
+    A leaf class calls `_set_stage`, if it plays, and `_keep_house`, and writes `_begin`, `_iterate`, `state_dict` and
+    `load_state_dict`.
     """
 
     algorithm: Any
@@ -68,6 +72,36 @@ class Runner:
         self.env_steps = 0
         self._begun = False
         self._planned = self.config.total_steps
+
+    def _set_stage(self, rows: int) -> None:
+        """What a runner that plays needs: an environment whose rows are written by the cast."""
+        self.stage = Stage(self.env, self.cast, self.rewards, self.algorithm, rows, self.config.seed)
+        self.world, self.rollout, self.wiring = self.stage.world, self.stage.rollout, self.stage.wiring
+
+    def _keep_house(
+        self,
+        callbacks: Sequence[Any],
+        logger: Logger | None,
+        progress: Progress | None,
+        attachments: Attachments | None = None,
+    ) -> None:
+        """What every runner needs between iterations."""
+        self.upkeep = Upkeep(
+            self.config,
+            self.env,
+            self.cast,
+            self._snapshot,
+            folder=self.folder,
+            make_env=self.make_env,
+            callbacks=callbacks,
+            logger=logger,
+            progress=progress,
+            attachments=attachments,
+        )
+        self.episodes, self.checkpoints = self.upkeep.episodes, self.upkeep.checkpoints
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self.state_dict())
 
     def _begin(self) -> None:
         """What happens once, before the first iteration."""
