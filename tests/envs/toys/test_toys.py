@@ -64,6 +64,34 @@ def test_chain_values_on_paper():
     assert_close((step.reward + 0.9 * value)[in_a], torch.zeros(int(in_a.sum()), dtype=torch.float64))
 
 
+def test_lock_opens_to_its_combination_alone():
+    env = make("toy/lock", 3, length=4)
+    combination = torch.from_numpy(env.toy.combination)
+    assert env.reset()["policy"].tolist() == [[1, 0, 0, 0]] * 3
+    for place, right in enumerate(combination):
+        # the first goes on; the second begins anew with a wrong push at place 2; the third never pushes right
+        wrong = (right + 1) % 3
+        first = int(env.scenario()["state"][2, 0])
+        step = env.step(torch.stack([right, wrong if place == 2 else right, (combination[first] + 2) % 3]))
+        opened = place == 3
+        assert step.reward.tolist() == step.terminated.tolist() == [opened, False, False]
+        expected = torch.eye(5, 4, dtype=torch.float64)[place + 1].tolist()  # nothing is seen of an open lock
+        assert step.final_obs["policy"][0].tolist() == expected
+        assert step.final_obs["policy"][2].tolist() == [1, 0, 0, 0]
+        assert step.metrics["place"][0] == place + 1
+    assert env.scenario()["state"][:, 0].tolist() == [0, 0 if combination[3] != combination[0] else 1, 0]
+    assert step.obs["policy"][0].tolist() == [1, 0, 0, 0]
+    assert make("toy/lock").spec.max_episode_steps == 100
+
+
+def test_random_pushes_open_a_short_lock_as_often_as_they_should():
+    env = make("toy/lock", 1000, length=2)
+    generator = torch.Generator().manual_seed(0)
+    opened = sum(int(env.step(torch.randint(3, (1000,), generator=generator)).terminated.sum()) for _ in range(200))
+    # 3 + 9 = 12 pushes on average until two right ones stand in a row: 200,000 / 12 = 16,667 times, +- 130
+    assert 16_100 < opened < 17_200
+
+
 def test_pendulum_is_gymnasiums():
     env = make("toy/pendulum", 5, seed=3)
     twins = [gymnasium.make("Pendulum-v1").unwrapped for _ in range(5)]
@@ -182,6 +210,8 @@ def test_returned_tensors_are_the_callers_own():
 def test_wrong_uses_are_named():
     with pytest.raises(ValueError, match="K is 0"):
         make("toy/cue", K=0)
+    with pytest.raises(ValueError, match="length is 0"):
+        make("toy/lock", length=0)
     with pytest.raises(ValueError, match="max_episode_steps is -1"):
         make("toy/pendulum", max_episode_steps=-1)
     with pytest.raises(ValueError, match="at least 1"):

@@ -179,6 +179,40 @@ class CartPole(Toy):
         return {"angle": np.abs(state[:, 2]), "angle_episode": state[:, 4]}
 
 
+class Lock(Toy):
+    """A combination lock: at each of `length` places one push in three goes on and the others lead back to the start.
+
+    Opening it earns 1, nothing else earns anything: random pushes open it in one of 3^length tries. State: the place,
+    seen one-hot. The combination is always the same.
+    """
+
+    def __init__(self, length: int = 16, max_episode_steps: int = 100) -> None:
+        if length < 1:
+            raise ValueError(f"length is {length}; a lock has at least 1 place")
+        self.options = _changed(length=(length, 16), max_episode_steps=(max_episode_steps, 100))
+        self.max_episode_steps = _limit(max_episode_steps)
+        self.combination = np.random.default_rng(0).integers(3, size=length)
+        self.groups = {"policy": tuple(Component(f"place_{place}") for place in range(length))}
+        self.action = ActionSpec("discrete", ("push",), choices=(3,))
+        self.metrics = ("place",)
+        self._seen = np.eye(length + 1, length)  # nothing is seen of an open lock
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return (0.0,)
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        place = state[:, 0]
+        reached = np.where(action == self.combination.take(place.astype(np.int64)), place + 1.0, 0.0)
+        opened = reached == len(self.combination)
+        return reached[:, None], opened.astype(np.float64), opened
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        return {"policy": self._seen.take(state[:, 0].astype(np.int64), 0)}
+
+    def measure(self, state: Array) -> dict[str, Array]:
+        return {"place": state[:, 0]}
+
+
 class Chain(Toy):
     """Two states, cut on arrival: A earns -9 and leads to B, B earns 1 and stays.
 
@@ -208,6 +242,7 @@ TOYS: dict[str, Callable[..., Toy]] = {
     "toy/pendulum": Pendulum,
     "toy/oscillator": Oscillator,
     "toy/cartpole": CartPole,
+    "toy/lock": Lock,
     "toy/chain": Chain,
 }
 
