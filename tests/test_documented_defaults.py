@@ -4,26 +4,50 @@ The test reads the tables of docs/*.md with a column `default`; their first colu
 the configuration classes named in the lines above it, below the last heading or table; where none is named, to
 `TrainConfig`. Defaults are written as in a configuration file: one for all keys of a row, or one per key. An empty
 default is that of the page which the row links to. Tables with a column `kinds` list arguments of constructors and are
-skipped.
+skipped. For parts of a list (`rewards`, `agent.blocks`, ...) the constructor takes the place of a dataclass; where an
+option has no default, `required` stands in its place.
 """
 
+import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import pytest
 import yaml
 
+from gaitway.agents.blocks import BLOCKS
+from gaitway.algorithms.action_distance import ActionDistance
 from gaitway.algorithms.ppo import PPOConfig
 from gaitway.cli.train_config import RECIPES, TrainConfig
-from gaitway.core.config import ConfigError, from_config
+from gaitway.core.config import ConfigError, from_config, resolve_class
 from gaitway.envs.gym.vector import AsyncOptions
+from gaitway.rewards import SOURCES
+from gaitway.runners.callbacks import CALLBACKS
+from gaitway.runners.cast import AGENTS
+
+
+def options_of(part: type) -> type:
+    """The options of a part as a dataclass: the parameters of its constructor."""
+    hints, parameters = get_type_hints(part.__init__), list(inspect.signature(part).parameters.values())
+    options: list[Any] = [
+        (each.name, Any, "required") if each.default is each.empty else (each.name, hints[each.name], each.default)
+        for each in parameters
+    ]
+    return make_dataclass(part.__name__, options)
+
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ALGORITHMS = {recipe.config for recipe in RECIPES.values()}
-CLASSES = {cls.__name__: cls for cls in (*ALGORITHMS, *(r.agent for r in RECIPES.values()), TrainConfig, AsyncOptions)}
+AGENT_CLASSES = [resolve_class(name) for name in AGENTS.values()]
+PARTS = {
+    options_of(cls)
+    for cls in (*SOURCES.values(), *BLOCKS.values(), *CALLBACKS.values(), *AGENT_CLASSES, ActionDistance)
+}
+AGENT_CONFIGS = {recipe.agent for recipe in RECIPES.values()}
+CLASSES = {cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, TrainConfig, AsyncOptions)}
 
 
 class Row(NamedTuple):
@@ -42,9 +66,10 @@ def test_documented_defaults_are_those_of_the_dataclasses(page):
     assert mistakes((DOCS / page).read_text(encoding="utf-8")) == []
 
 
-def test_every_algorithm_has_its_table():
+@pytest.mark.parametrize("classes", [ALGORITHMS, PARTS], ids=["algorithms", "parts"])
+def test_each_has_its_table(classes):
     rows = [row for path in DOCS.glob("*.md") for row in rows_of(path.read_text(encoding="utf-8"))]
-    assert ALGORITHMS - {cls for row in rows for cls in row.classes} == set()
+    assert classes - {cls for row in rows for cls in row.classes} == set()
 
 
 # broken twins
@@ -73,11 +98,18 @@ Section `agent` (`ValuePolicyConfig`):
 |---|---|---|
 | `video.size` | [480, 360] | in pixels |
 | `device` | cpu | |
+
+A part, `HistoryEncoder`:
+
+| option | default |
+|---|---|
+| `writes` | required |
+| `hidden` | [64] |
 """
 
 
 def test_a_table_that_is_right_passes():
-    assert [row.keys for row in rows_of(TABLE)][-3:] == [["observations.actor"], ["video.size"], ["device"]]
+    assert [row.keys for row in rows_of(TABLE)][5:7] == [["video.size"], ["device"]]
     assert mistakes(TABLE) == []
 
 
@@ -100,6 +132,9 @@ def test_a_table_that_is_right_passes():
         ("| []", "| [policy]", "line 17: `observations.actor` of ValuePolicyConfig is () and not ('policy',)"),
         ("video.size", "video.sizes", "line 23: TrainConfig has no key `video.sizes`"),
         ("| cpu", "| cuda", "line 24: `device` of TrainConfig is 'cpu' and not 'cuda'"),
+        ("| required", "| past", "line 30: `writes` of HistoryEncoder is 'required' and not 'past'"),
+        ("[64]", "[64, 64]", "line 31: `hidden` of HistoryEncoder is (64,) and not (64, 64)"),
+        ("`hidden`", "`width`", "line 31: HistoryEncoder has no key `width`"),
     ],
 )
 def test_a_wrong_table_is_found(right, wrong, said):
