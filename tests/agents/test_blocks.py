@@ -20,6 +20,8 @@ from gaitway.algorithms.cloning import BehaviourCloning
 from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.algorithms.terms import scored
+from gaitway.cli.build import build_runner
+from gaitway.cli.train_config import parse
 from gaitway.core.agent import Agent
 from gaitway.core.config import ConfigError
 from gaitway.core.seeding import stream
@@ -643,8 +645,29 @@ def test_what_a_replay_cannot_teach_is_refused():
     policy = replayed(entry("history"), actor=("latent",), critic=("critic", "latent"))
     with pytest.raises(ValueError, match=r"a block that remembers is learnt from step by step; use algorithm.n_step=1"):
         SAC(policy, SACConfig(n_step=3), num_envs=4)
-    with pytest.raises(ValueError, match=r"no critic reads 'latent'; name it in agent.observations.critic too"):
-        replayed(entry("history"), actor=("latent",))
-    replayed(entry("history", detach=True), actor=("latent",))  # nobody was going to train it
     with pytest.raises(ValueError, match=r"which teach no memory; use agent.memory.kind=none and no history block"):
         BehaviourCloning(make(entry("history")))
+
+
+@pytest.mark.parametrize("name", ["sac", "sac, discrete", "td3", "ddpg"])
+def test_off_policy_critics_train_what_they_read_and_actors_what_they_alone_read(name):
+    """Two blocks: `mine` is the actor's alone, `shared` is read by both, so the critics' loss trains it."""
+    env_id = "toy/cartpole" if "discrete" in name else "toy/pendulum"
+    read = ["policy"] if "discrete" in name else ["pos", "vel"]
+    entries = [{"name": "mlp", "reads": read, "writes": writes, "size": 4} for writes in ("mine", "shared")]
+    agent = {
+        "blocks": entries,
+        "observations": {"actor": ["mine", "shared"], "critic": ["shared", *read]},
+        "actor_hidden": [8],
+        "critic_hidden": [8],
+    }
+    algorithm = {"name": name.partition(",")[0], "learning_starts": 32, "iteration_steps": 64, "batch_size": 16}
+    config = parse({"env": {"id": env_id, "num_envs": 4}, "algorithm": algorithm, "agent": agent, "total_steps": 256})
+    runner = build_runner(config, None)
+    learnt = {key: engine.parameters.names for key, engine in runner.algorithm.engines.items()}
+    assert sum("blocks.0" in each for each in learnt["actor"]) == 4  # two layers, weight and bias
+    assert sum("blocks.0" in each for each in learnt["critic"]) == 4
+    before = {key: value.clone() for key, value in runner.policy.blocks.state_dict().items()}
+    runner.learn()
+    for key, value in runner.policy.blocks.state_dict().items():
+        assert not torch.equal(value, before[key]), key

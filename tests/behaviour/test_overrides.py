@@ -138,7 +138,7 @@ class Trial:
         if isinstance(self.runner, OnPolicyRunner):
             self.runner._collect()
         else:
-            self.runner._play(0, 8)
+            self.runner.stage.play(0, 8, uniform=False)
             self.runner.replay.add(self.runner.rollout, 0, 8)
 
     def general(self):

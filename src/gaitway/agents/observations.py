@@ -172,9 +172,17 @@ class ObservingPolicy(SeedableAgent):
 
     # Learning from single steps of a replay
 
-    def learner(self, network: nn.Module) -> nn.Module:
-        """What a gradient step that trains `network` and the blocks moves."""
-        return nn.ModuleDict({"network": network, "blocks": self.blocks}) if len(self.blocks) else network
+    def trained_blocks(self, by: str) -> list[Block]:
+        """The blocks that the loss of one network trains: critics train those they read, an actor those that it alone
+        reads; `all` are those of both."""
+        critic, actor = (blocks_for(self._blocks(), self.groups[which]) for which in ("critic", "actor"))
+        alone = [block for block in actor if block not in critic]
+        return {"critic": critic, "actor": alone, "all": [*critic, *alone]}[by]
+
+    def learner(self, network: nn.Module, by: str) -> nn.Module:
+        """What a gradient step of `network` moves: itself, and the blocks that its loss trains."""
+        blocks = self.trained_blocks(by)
+        return nn.ModuleDict({"network": network, "blocks": nn.ModuleList(blocks)}) if blocks else network
 
     def read(self, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What networks read of drawn transitions: `actor`, `critic`, and `next/...` of the next observations, [n, D].
@@ -194,9 +202,10 @@ class ObservingPolicy(SeedableAgent):
             states = found.states
         return batch
 
-    def inputs_again(self, batch: Mapping[str, Tensor], which: str) -> Tensor:
-        """What a network reads of a batch of `read`; made again where blocks learn with it."""
-        if not len(self.blocks):
+    def inputs_again(self, batch: Mapping[str, Tensor], which: str, by: str | None = None) -> Tensor:
+        """What a network reads of a batch of `read`; made again, with its gradient, where the loss of network `by`
+        (None: the same) trains blocks."""
+        if not self.trained_blocks(by or which):
             return batch[which]
         observed = {name: batch[f"observed/{name}"] for name in self.all_groups}
         states = {name: batch[f"memory/{name}"] for name in self.memories}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.agents.action_range import ActionRange
-from gaitway.agents.blocks import Block, blocks_for, make_blocks
+from gaitway.agents.blocks import Block, make_blocks
 from gaitway.agents.observations import Observations, ObservingPolicy
 from gaitway.agents.policy import make_network
 from gaitway.core.parts import make_part
@@ -41,7 +41,7 @@ class NetworksConfig:
     """Normalised observations are kept within +- this; 0 for no limit."""
     blocks: tuple[dict[str, Any], ...] = ()
     """Features made of features: {name: mlp | history | package.module:Class, reads: [...], writes: ...}. The critics'
-    losses train them."""
+    losses train those they read, the actor's those that it alone reads."""
     actor_network: dict[str, Any] | None = None
     """A network of your own, {name: package.module:Class, option: value}; null: as the keys above say."""
     critic_network: dict[str, Any] | None = None
@@ -74,13 +74,6 @@ class ReplayPolicy(ObservingPolicy):
         super().__init__(spec, observations, normalise_observations, observation_clip, made)
         if self.is_recurrent:
             raise ValueError("gradients through time need whole rollouts; use algorithm=ppo or a2c, or a history block")
-        read = blocks_for(made, self.groups["critic"])
-        for block in blocks_for(made, self.groups["actor"]):
-            if block not in read and not block.detach and any(p.requires_grad for p in block.parameters()):
-                raise ValueError(
-                    f"the critics' losses train blocks, and no critic reads {block.writes!r}; name it in "
-                    "agent.observations.critic too"
-                )
         self.range = ActionRange(spec.action)
         self.writes = tuple(self.variables(1, 1))
 

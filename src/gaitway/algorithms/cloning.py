@@ -55,7 +55,7 @@ class BehaviourCloning(ReplayAlgorithm):
             )
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
         learner = nn.ModuleDict({"actor": policy.actor, "head": policy.head})  # the head may own the deviations
-        self.engines["actor"] = self.engine(policy.learner(learner), config.learning_rate)
+        self.engines["actor"] = self.engine(policy.learner(learner, "all"), config.learning_rate)
         self.engines["actor"].loss = self.execution.compiled(self._loss)
 
     def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
@@ -64,7 +64,7 @@ class BehaviourCloning(ReplayAlgorithm):
 
     def _loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         head, action = self.policy.head, batch["action"]
-        output, _ = self.policy.actor(self.policy.inputs_again(batch, "actor"), None)
+        output, _ = self.policy.actor(self.policy.inputs_again(batch, "actor", "all"), None)
         params, log_prob, entropy = head.score(output, head.raw(action))
         loss = -log_prob.mean()
         statistics = {"loss/actor": loss.detach(), "entropy": entropy.detach().mean()}

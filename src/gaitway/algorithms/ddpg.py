@@ -64,8 +64,8 @@ class DDPG(ReplayAlgorithm):
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, **extra)
         self.targets["critic"] = FlatParameters(policy.target_critic, target_of=policy.critic)
         self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
-        self.critic = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
-        self.actor = self.engine(policy.actor, config.actor_learning_rate)
+        self.critic = self.engine(policy.learner(policy.critic, "critic"), config.critic_learning_rate)
+        self.actor = self.engine(policy.learner(policy.actor, "actor"), config.actor_learning_rate)
         self.engines |= {"actor": self.actor, "critic": self.critic}
         self.critic.loss = self.execution.compiled(self._critic_loss)
         self.actor.loss = self.execution.compiled(self._actor_loss)
@@ -105,6 +105,6 @@ class DDPG(ReplayAlgorithm):
         return loss, {"loss/critic": loss.detach(), "q_mean": values.detach().mean()}
 
     def _actor_loss(self, batch: Batch) -> Loss:
-        action = self.policy.unit_actions(self.policy.actor, batch["actor"])
+        action = self.policy.unit_actions(self.policy.actor, self.policy.inputs_again(batch, "actor"))
         loss = -self.policy.values(self._constant_critic, batch["critic"], action)[0].mean()
         return loss, {"loss/actor": loss.detach()}

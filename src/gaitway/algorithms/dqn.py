@@ -76,7 +76,7 @@ class DQN(ReplayAlgorithm):
         config = config or DQNConfig()
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
         self.targets["values"] = FlatParameters(policy.target, target_of=policy.values)
-        self.values = self.engine(policy.learner(policy.values), value_at(config.learning_rate, Now()))
+        self.values = self.engine(policy.learner(policy.values, "critic"), value_at(config.learning_rate, Now()))
         self.engines["values"] = self.values
         self.values.loss = self.execution.compiled(self._loss)
         self._error = torch.zeros(config.batch_size, device=self.device)
@@ -129,7 +129,7 @@ class DQN(ReplayAlgorithm):
         return double_target(batch["reward"], batch["discount"], following, self.policy.values(batch["next/actor"]))
 
     def _loss(self, batch: Batch) -> Loss:
-        values = taken(self.policy.values(self.policy.inputs_again(batch, "actor")), batch["action"])
+        values = taken(self.policy.values(self.policy.inputs_again(batch, "critic")), batch["action"])
         error = values - batch["target"]
         self._error.copy_(error.detach())
         pulls = huber(error, self.config.huber_width)

@@ -78,8 +78,8 @@ class SAC(ReplayAlgorithm):
         self.temperature = Temperature(config.initial_temperature).to(self.device)
         self.modules["temperature"] = self.temperature
         self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
-        self.critic_engine = self.engine(policy.learner(policy.critic), config.critic_learning_rate)
-        self.actor_engine = self.engine(policy.actor, config.actor_learning_rate)
+        self.critic_engine = self.engine(policy.learner(policy.critic, "critic"), config.critic_learning_rate)
+        self.actor_engine = self.engine(policy.learner(policy.actor, "actor"), config.actor_learning_rate)
         self.temperature_engine = Engine(
             self.temperature,
             unset_loss,

@@ -43,7 +43,7 @@ class ContinuousSteps:
             action, log_prob = policy.propose(batch["next/actor"], noise[1])
             values = policy.values(policy.target, batch["next/critic"], action)
             target = soft_target(batch["reward"], batch["discount"], values, log_prob, alpha)
-        action, log_prob = policy.propose(batch["actor"], noise[0])
+        action, log_prob = policy.propose(policy.inputs_again(batch, "actor"), noise[0])
         return target, {"action": action, "log_prob": log_prob}
 
     def critic_loss(self, batch: Batch) -> Loss:
@@ -72,7 +72,7 @@ class DiscreteSteps:
             log_probs = policy.log_probs(batch["next/actor"])
             values = policy.values(policy.target, batch["next/critic"])
             target = soft_target_discrete(batch["reward"], batch["discount"], values, log_probs, alpha)
-        log_probs = policy.log_probs(batch["actor"])
+        log_probs = policy.log_probs(policy.inputs_again(batch, "actor"))
         return target, {"log_probs": log_probs, "log_prob": (log_probs.exp() * log_probs).sum(-1)}
 
     def critic_loss(self, batch: Batch) -> Loss:

@@ -86,7 +86,7 @@ class TD3BC(TD3):
     config_class = TD3BCConfig
 
     def _actor_loss(self, batch: Batch) -> Loss:
-        action = self.policy.unit_actions(self.policy.actor, batch["actor"])
+        action = self.policy.unit_actions(self.policy.actor, self.policy.inputs_again(batch, "actor"))
         values = self.policy.values(self._constant_critic, batch["critic"], action)[0]
         weight = self.config.value_weight / values.detach().abs().mean().clamp(min=1e-6)
         imitation = (action - batch["action"]).square().mean()
