@@ -36,7 +36,7 @@ from gaitway.runners.logger import Logger, setup_log
 from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
-from gaitway.runners.signals import EXIT_INTERRUPT, EXIT_REQUEUE
+from gaitway.runners.signals import EXIT_CODES, EXIT_INTERRUPT
 
 __all__ = [
     "USER_ERRORS",
@@ -169,9 +169,7 @@ def _run_alone(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool,
 
 
 def _finish(runner: Runner, folder: RunFolder, logger: Logger) -> int:
-    code = EXIT_REQUEUE if runner.stopped_by in ("SIGTERM", "SIGUSR1") else 0
-    if runner.stopped_by == "SIGINT":
-        code = EXIT_INTERRUPT
+    code = EXIT_CODES.get(runner.stopped_by or "", 0)
     logger.close(code)
     runner.close()
     try:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -90,19 +91,10 @@ def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[A
 
 def atomic_write_text(path: str | Path, text: str) -> None:
     """Replace `path` by `text`, so that a reader sees the old or the new content and never a part."""
-    path = Path(path)
-    temporary = _sibling(path)
-    with _one_sentence(path):
-        try:
-            with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            sync_folder(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    with _replacing(Path(path)) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def atomic_write_json(path: str | Path, data: Any) -> None:
@@ -119,6 +111,16 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """A fingerprint of tensors on the CPU: names, shapes, dtypes and every byte, in name order."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].contiguous()
+        digest.update(f"{name} {list(value.shape)} {value.dtype};".encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def sync_folder(path: str | Path) -> None:
@@ -140,17 +142,10 @@ def swap_link(link: str | Path, target: str | Path) -> None:
     """
     link = Path(link)
     place = os.path.abspath(link.parent)
-    temporary = _sibling(link)
-    with _one_sentence(link):
+    with _replacing(link) as temporary:
         if link.exists() and not link.is_symlink():
             raise StateFileError(f"{link} exists and is not a link; remove it or choose another name")
-        try:
-            temporary.symlink_to(os.path.relpath(os.path.join(place, target), place))
-            os.replace(temporary, link)
-            sync_folder(link.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        temporary.symlink_to(os.path.relpath(os.path.join(place, target), place))
 
 
 def remove_leftovers(parent: str | Path) -> None:
@@ -180,6 +175,20 @@ def _one_sentence(path: Path) -> Iterator[None]:
     except OSError as error:
         advice = writing_advice(error)
         raise StateFileError(f"cannot write {path}: {advice} (nothing that was there before is lost)") from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """The name of a sibling to make, which then takes the place of `path` by one rename, or leaves no trace."""
+    temporary = _sibling(path)
+    with _one_sentence(path):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def _write_files(folder: Path, document: dict[str, Any], tensors: dict[str, Tensor]) -> None:

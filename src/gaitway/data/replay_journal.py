@@ -9,17 +9,15 @@ course are no longer listed by anybody and `tidy` removes them.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from gaitway.core.files import StateFileError, load_state, remove_leftovers, save_state
+from gaitway.core.files import StateFileError, load_state, remove_leftovers, save_state, tensors_sha256
 from gaitway.data.step_replay import StepReplay
 
 KIND = "replay chunk"
@@ -128,9 +126,4 @@ def _from_row(rows: dict[str, Tensor], skipped: int) -> dict[str, Tensor]:
 
 def _digest(rows: Mapping[str, Tensor]) -> str:
     """12 hexadecimal digits that stand for names, shapes, dtypes and every byte."""
-    digest = hashlib.sha256()
-    for name in sorted(rows):
-        value = rows[name].contiguous()
-        digest.update(f"{name} {list(value.shape)} {value.dtype};".encode())
-        digest.update(value.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:12]
+    return tensors_sha256(rows)[:12]

@@ -9,7 +9,6 @@ checkpoint lists the names of those it needs, and what no checkpoint lists any m
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -20,7 +19,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from gaitway.core.files import STRUCTURE_FILE, StateFileError, load_state, save_state, swap_link
+from gaitway.core.files import STRUCTURE_FILE, StateFileError, load_state, save_state, swap_link, tensors_sha256
 
 KIND = "checkpoint"
 log = logging.getLogger("gaitway")
@@ -157,9 +156,4 @@ def _attached(folder: Path) -> list[str]:
 
 def parameters_sha256(parameters: Mapping[str, Tensor]) -> str:
     """A fingerprint of all learnt parameters: names, shapes and bytes, in name order."""
-    digest = hashlib.sha256()
-    for name in sorted(parameters):
-        value = parameters[name].detach().cpu().contiguous()
-        digest.update(f"{name} {list(value.shape)} {value.dtype};".encode())
-        digest.update(value.numpy().tobytes())
-    return digest.hexdigest()
+    return tensors_sha256({name: value.detach().cpu() for name, value in parameters.items()})

@@ -14,9 +14,10 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gaitway.core.files import finite, writing_advice
 
@@ -88,37 +89,41 @@ class JsonLines:
         return self._descriptor
 
     def _pack(self) -> None:
-        partial = self.packed.with_name(f".{self.packed.name}.partial")
-        try:
-            with open(self.path, "rb") as plain, open(partial, "wb") as file:
-                # without a name and a date inside, equal lines give equal bytes
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    shutil.copyfileobj(plain, packed)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, self.packed)
-            self.path.unlink()
-        finally:
-            partial.unlink(missing_ok=True)
+        with (
+            open(self.path, "rb") as plain,
+            _replacing(self.packed) as file,
+            # without a name and a date inside, equal lines give equal bytes
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        ):
+            shutil.copyfileobj(plain, packed)
+        self.path.unlink()
 
     def _unpack(self) -> None:
         if self.path.exists():
             self.packed.unlink()
             return
-        partial = self.path.with_name(f".{self.path.name}.partial")
         try:
-            with gzip.open(self.packed, "rb") as packed, open(partial, "wb") as file:
+            with _replacing(self.path) as file, gzip.open(self.packed, "rb") as packed:
                 shutil.copyfileobj(packed, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, self.path)
             self.packed.unlink()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             damaged = self.packed.with_name(self.packed.name + ".damaged")
             os.replace(self.packed, damaged)
             log.warning("%s cannot be unpacked (%s) and is kept as %s", self.packed, error, damaged.name)
-        finally:
-            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` once it is on disk, and is removed if that fails."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _whole_lines(descriptor: int) -> int:

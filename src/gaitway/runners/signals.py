@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 EXIT_REQUEUE = 75
 """Exit code after SIGTERM or SIGUSR1: not finished, resume me (EX_TEMPFAIL of sysexits.h)."""
 EXIT_INTERRUPT = 130
 """Exit code after Ctrl-C, as shells use it."""
+EXIT_CODES = {"SIGTERM": EXIT_REQUEUE, "SIGUSR1": EXIT_REQUEUE, "SIGINT": EXIT_INTERRUPT}
+"""By the name of the signal that ended a run."""
 
 
 class GracefulStop:
@@ -23,19 +25,16 @@ class GracefulStop:
 
     @property
     def exit_code(self) -> int:
-        if self.requested is None:
-            return 0
-        return EXIT_INTERRUPT if self.requested == "SIGINT" else EXIT_REQUEUE
+        return 0 if self.requested is None else EXIT_CODES[self.requested]
 
     def __enter__(self) -> GracefulStop:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            for name in EXIT_CODES:
+                number = signal.Signals[name]
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous.clear()
