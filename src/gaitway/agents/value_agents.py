@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gaitway.agents.blocks import joined
 from gaitway.agents.observations import Observations, default_groups, input_size
 from gaitway.core.agent import Agent
 from gaitway.core.workspace import Workspace
@@ -34,19 +35,15 @@ class ObservationInput:
 
     def row(self, ws: Workspace, t: int) -> Tensor:
         """Row t, float32 `[B, D]`."""
-        return self._joined([ws.at(name, t) for name in self.names])
+        return joined([ws.at(name, t) for name in self.names])
 
     def rows(self, ws: Workspace) -> Tensor:
         """All rows, that after the last step included: `[T + 1, B, D]`."""
-        return self._joined([ws[name] for name in self.names])
+        return joined([ws[name] for name in self.names])
 
     def steps(self, ws: Workspace) -> Tensor:
         """The rows of steps, `[T, B, D]`."""
-        return self._joined([ws[name][: ws.T] for name in self.names])
-
-    @staticmethod
-    def _joined(parts: list[Tensor]) -> Tensor:
-        return parts[0].float() if len(parts) == 1 else torch.cat([part.float() for part in parts], -1)
+        return joined([ws[name][: ws.T] for name in self.names])
 
 
 class ValueCritic(Agent):

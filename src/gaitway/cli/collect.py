@@ -108,10 +108,15 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str]:
 
 
 def _count(text: str) -> int:
-    try:
-        number = int(float(text))
-    except ValueError:
-        number = 0
+    number = whole_number(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return number
+
+
+def whole_number(text: str) -> int:
+    """The integer that `text` says, also as `1e6`; 0 where it says none."""
+    try:
+        return int(float(text))
+    except ValueError:
+        return 0

@@ -17,7 +17,7 @@ from gymnasium.error import Error as GymnasiumError
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
 from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, build_runner, check_evaluation
-from gaitway.cli.collect import collect
+from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
 from gaitway.cli.compose import compose, read_config, write_config
 from gaitway.cli.config_file import change_value
@@ -214,10 +214,7 @@ def _target(done: int, limits: list[str]) -> int | None:
     if len(limits) > 1:
         raise ConfigError(f"resume takes one of until=N or more=N, not {' '.join(limits)}")
     name, _, text = limits[0].partition("=")
-    try:
-        number = int(float(text))
-    except ValueError:
-        number = 0
+    number = whole_number(text)
     if name not in ("until", "more") or number < 1:
         raise ConfigError(
             f"{limits[0]!r} is not understood; use until=2e6 (a total) or more=1e6 (beyond the checkpoint)"

@@ -134,5 +134,5 @@ def frame_flag(ws: Workspace, name: str) -> Tensor:
 
 
 def over_events(flag: Tensor, values: Tensor) -> Tensor:
-    """`flag` `[T, B]` with as many trailing axes as `values` has event axes."""
-    return flag.reshape(*flag.shape, *(1 for _ in values.shape[2:]))
+    """`flag` `[T, B]`, or `[B]`, with as many trailing axes as `values` `[T, B, *e]`, or `[B, *e]`, has event axes."""
+    return flag.reshape(*flag.shape, *(1 for _ in values.shape[flag.dim() :]))

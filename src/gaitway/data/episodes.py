@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.files import StateFileError
-from gaitway.core.transitions import FINAL, OBSERVATION, SHORT_NAMES
+from gaitway.core.transitions import FINAL, OBSERVATION, SHORT_NAMES, over_events
 from gaitway.core.workspace import Workspace
 
 REWARD, TERMINATED, TRUNCATED, VALID = "env/reward", "env/terminated", "env/truncated", "env/valid"
@@ -141,8 +141,8 @@ class Episodes:
             if name.startswith(OBSERVATION):
                 tensors[name] = value[row]
             else:
-                kept = valid.view(*valid.shape, *(1 for _ in value.shape[1:]))
-                tensors[name] = torch.where(kept, value[step], torch.zeros((), dtype=value.dtype))
+                steps = value[step]
+                tensors[name] = torch.where(over_events(valid, steps), steps, torch.zeros((), dtype=value.dtype))
         return Workspace.packed({**tensors, VALID: valid})
 
     @staticmethod

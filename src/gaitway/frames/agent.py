@@ -31,6 +31,7 @@ from torch import Tensor
 
 from gaitway.core.agent import Agent
 from gaitway.core.seeding import check_seed
+from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.frames.gymnasium_sources import Source, make_source
@@ -39,6 +40,8 @@ from gaitway.frames.sources import MODES
 from gaitway.nn.normalise import RunningNorm
 
 REWARDS = ("arrival", "departure")
+POSITION = ("terminated", "truncated", "cumulated_reward", "timestep")
+"""What a row says about where its episode stands."""
 
 
 class FrameAgent(Agent):
@@ -207,12 +210,7 @@ class FrameAgent(Agent):
         obs = self.source.reset(frame_seeds(self._seed, self._restarts, self.num_envs))
         self._restarts += 1
         zeros = torch.zeros(self.num_envs, device=self.source.device)
-        self._position = {
-            "terminated": zeros.bool(),
-            "truncated": zeros.bool(),
-            "cumulated_reward": zeros,
-            "timestep": zeros.long(),
-        }
+        self._position = dict(zip(POSITION, (zeros.bool(), zeros.bool(), zeros, zeros.long()), strict=True))
         return self._row(obs, obs, zeros, None, self._position["terminated"])
 
     def _arrive(self, ws: Workspace, t: int) -> dict[str, Tensor]:
@@ -235,12 +233,7 @@ class FrameAgent(Agent):
                 total, count, new = total + reward, count + ~ended, ~ended
                 terminated = torch.where(ended, before["terminated"], terminated)
                 truncated = torch.where(ended, before["truncated"], truncated)
-        self._position = {
-            "terminated": terminated,
-            "truncated": truncated,
-            "cumulated_reward": total,
-            "timestep": count,
-        }
+        self._position = dict(zip(POSITION, (terminated, truncated, total, count), strict=True))
         obs = step.final_obs if self.mode == "frozen" else step.obs
         return self._row(obs, step.final_obs, reward, new, terminated | truncated)
 
@@ -261,7 +254,10 @@ class FrameAgent(Agent):
         if self.mode == "frozen":
             if new is not None:
                 new = new.to(place)
-                named = {name: _where(new, value, self._shown[name]) for name, value in named.items()}
+                named = {
+                    name: torch.where(over_events(new, value), value, self._shown[name])
+                    for name, value in named.items()
+                }
             self._shown = dict(named)
         assert self._position is not None
         named |= {f"env/{name}": value.to(place) for name, value in self._position.items()}
@@ -279,8 +275,3 @@ def frame_seeds(seed: int, restart: int, num_envs: int) -> list[int]:
     """The seeds of all environments in start number `restart` under base seed `seed`: integers below 2^31."""
     sequences = [np.random.SeedSequence(seed, spawn_key=(restart, instance)) for instance in range(num_envs)]
     return [int(sequence.generate_state(1)[0]) & 0x7FFFFFFF for sequence in sequences]
-
-
-def _where(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    """`torch.where` with a mask `[B]` over values `[B, *e]`."""
-    return torch.where(mask.reshape(-1, *(1 for _ in yes.shape[1:])), yes, no)

@@ -21,7 +21,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.gym.spaces import StepBuffers, resized
 from gaitway.envs.gym.state import restore, snapshot
 from gaitway.envs.gym.vector import EnvFactory, autoreset_mode, facts_of, nearest
-from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 from gaitway.frames.sources import MODES, FrameSource, VecEnvFrames
 from gaitway.frames.spaces import FrameActions, FrameObservations
 
@@ -72,7 +72,30 @@ def make_single(
     return gymnasium.wrappers.Autoreset(env) if autoreset else env
 
 
-class SingleEnvs(FrameSource):
+class GymnasiumFrames(FrameSource):
+    """What environments with gymnasium spaces have in common."""
+
+    observation_space: Space
+    action_space: Space
+
+    def _make_codecs(self, variable: str, clip: bool, one_hot: bool, control_dt: float, limit: int) -> None:
+        """Make what reads actions and shows observations, for `num_envs` environments with the spaces of this one."""
+        self._observations = FrameObservations(self.observation_space, one_hot)
+        self._actions = FrameActions(self.action_space, self.num_envs, variable, clip)
+        self.groups = self._observations.groups
+        action = self._actions.spec
+        self.spec = None
+        if action is not None:
+            self.spec = EnvSpec(f"gymnasium:{self.id}", self.groups, action, control_dt, limit)
+        self._buffers = StepBuffers(self._observations.codec, self.num_envs, (), torch.float32)
+
+    def _step(self, final: Observation) -> Step:
+        """What the buffers hold."""
+        buffers, shown = self._buffers, self._observations.shown
+        return Step(shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, shown(final), {})
+
+
+class SingleEnvs(GymnasiumFrames):
     """Gymnasium environments stepped one after the other in this process.
 
     Resets are made here, by `reset()`, which an `Autoreset` wrapper in the stack understands too: its presence changes
@@ -96,13 +119,9 @@ class SingleEnvs(FrameSource):
         self.num_envs = len(self.envs)
         self.id = first.spec.id if first.spec is not None else type(first.unwrapped).__name__
         self.observation_space, self.action_space = first.observation_space, first.action_space
-        self._observations = FrameObservations(self.observation_space, one_hot)
-        self._actions = FrameActions(self.action_space, self.num_envs, variable, clip)
-        self.groups = self._observations.groups
         limit = getattr(first.spec, "max_episode_steps", None) or 0
-        self.spec = _spec(self.id, self.groups, self._actions, 0.0, limit)
+        self._make_codecs(variable, clip, one_hot, 0.0, limit)
         self.modes = MODES if has_autoreset(first) else ("frozen", "framed", "compact")
-        self._buffers = StepBuffers(self._observations.codec, self.num_envs, (), torch.float32)
 
     def reset(self, seeds: list[int]) -> Observation:
         for row, (env, seed) in enumerate(zip(self.envs, seeds, strict=True)):
@@ -131,8 +150,7 @@ class SingleEnvs(FrameSource):
             final = buffers.final_obs
             for name, value in buffers.obs.items():
                 final[name].numpy()[~done] = value.numpy()[~done]
-        shown = self._observations.shown
-        return Step(shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, shown(final), {})
+        return self._step(final)
 
     def state_dict(self) -> dict[str, Any]:
         return _states_of(self.envs)
@@ -155,7 +173,7 @@ class SingleEnvs(FrameSource):
         self._observations.codec.write_row(raw, into, row)
 
 
-class VectorFrames(FrameSource):
+class VectorFrames(GymnasiumFrames):
     """A gymnasium VectorEnv, in this process or in many; it resets by itself, so its mode is given by how it does."""
 
     def __init__(self, vector: VectorEnv, variable: str, clip: bool, one_hot: bool) -> None:
@@ -176,13 +194,9 @@ class VectorFrames(FrameSource):
             f"this vector environment resets in the {'same' if self.resets_at_once else 'next'} step; make it with "
             f"autoreset_mode=AutoresetMode.{other}, or use mode={self.modes[0]!r}"
         )
-        self.observation_space: Space = vector.single_observation_space
-        self.action_space: Space = vector.single_action_space
-        self._observations = FrameObservations(self.observation_space, one_hot)
-        self._actions = FrameActions(self.action_space, self.num_envs, variable, clip)
-        self.groups = self._observations.groups
-        self.spec = _spec(self.id, self.groups, self._actions, facts.control_dt, facts.max_episode_steps)
-        self._buffers = StepBuffers(self._observations.codec, self.num_envs, (), torch.float32)
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+        self._make_codecs(variable, clip, one_hot, facts.control_dt, facts.max_episode_steps)
 
     def reset(self, seeds: list[int]) -> Observation:
         # a vector environment of its own kind has one generator for all
@@ -201,8 +215,7 @@ class VectorFrames(FrameSource):
         final, done = buffers.obs, fallen | late
         if self.resets_at_once and done.any():
             final = buffers.take_final(self._observations.codec, infos, done, self.id)
-        shown = self._observations.shown
-        return Step(shown(buffers.obs), buffers.reward, buffers.terminated, buffers.truncated, shown(final), {})
+        return self._step(final)
 
     def state_dict(self) -> dict[str, Any]:
         return _states_of(self.vector.envs) if isinstance(self.vector, SyncVectorEnv) else {}
@@ -233,12 +246,6 @@ def has_autoreset(env: gymnasium.Env) -> bool:
             return True
         layer = layer.env
     return False
-
-
-def _spec(
-    id: str, groups: tuple[ObservationGroup, ...], actions: FrameActions, control_dt: float, limit: int
-) -> EnvSpec | None:
-    return None if actions.spec is None else EnvSpec(f"gymnasium:{id}", groups, actions.spec, control_dt, limit)
 
 
 def _picture(env: gymnasium.Env, id: str) -> np.ndarray:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.trajectories import TrajectoryWriter
 from gaitway.envs.env_agent import env_variables
@@ -44,7 +45,7 @@ class RandomPolicy:
         if self.policy is None:
             return drawn
         chosen = torch.rand(len(first), generator=self.generator, device=first.device) < self.share
-        return torch.where(chosen.view(-1, *(1 for _ in drawn.shape[1:])), drawn, self.policy(obs))
+        return torch.where(over_events(chosen, drawn), drawn, self.policy(obs))
 
     def reset(self, mask: Tensor | None = None) -> None:
         if self.policy is not None:

@@ -6,6 +6,7 @@ The checks cost one reduction per variable and iteration; the search for the cul
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,18 +53,13 @@ def check_update(
     advice: str = ADVICE,
 ) -> None:
     """Losses, gradients (through their norm) and parameters after an update; `advice` is what mends most cases."""
+    when, at = f"iteration {iteration} (environment step {env_steps})", {"iteration": iteration, "env_steps": env_steps}
     for name, value in metrics.items():
-        if value != value or value in (float("inf"), float("-inf")):
-            raise NotFiniteError(
-                f"{name} became {value} in iteration {iteration} (environment step {env_steps}); "
-                f"{advice} or look at the rollout that was saved",
-                {"term": name, "iteration": iteration, "env_steps": env_steps},
-            )
+        if not math.isfinite(value):
+            sentence = f"{name} became {value} in {when}; {advice} or look at the rollout that was saved"
+            raise NotFiniteError(sentence, {"term": name, **at})
     if not torch.isfinite(parameters.sum()):
-        raise NotFiniteError(
-            f"a parameter is not finite after iteration {iteration} (environment step {env_steps}); {advice}",
-            {"term": "parameters", "iteration": iteration, "env_steps": env_steps},
-        )
+        raise NotFiniteError(f"a parameter is not finite after {when}; {advice}", {"term": "parameters", **at})
 
 
 def write_failure(folder: Path, error: NotFiniteError, ws: Workspace, last_checkpoint: Path) -> Path | None:

@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 import numpy as np
 from torch import Tensor
@@ -91,7 +91,7 @@ class Recorder:
     def close(self, exit_code: int = 0) -> None:
         """Nothing to close."""
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -187,9 +187,6 @@ class Logger(Recorder):
             if self.lost:
                 log.warning("%d lines of metrics are missing from %s", self.lost, self._file.path)
                 self.lost = 0
-
-    def __enter__(self) -> Logger:
-        return self
 
     def _first_values(self, step: int, record: dict[str, int | float]) -> dict[str, int | float]:
         """Without what was said about this step before. Steps grow, so that the last one of each name is enough."""
