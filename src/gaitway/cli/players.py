@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from gaitway.core.seeding import check_seed, stream
 from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.evaluate import Actor
-from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.run_folder import RunFolder, RunFolderError
 
 WITHOUT_RUN = ("random", "zero")
 
@@ -117,8 +116,8 @@ def chosen_run(path: str) -> Path:
 
 def _best_return(run: Path) -> float | None:
     try:
-        summary = json.loads((run / "summary.json").read_text())
-    except (OSError, ValueError):
+        summary = RunFolder(run).read_summary()
+    except RunFolderError:
         return None
     return (summary.get("best") or {}).get("return")
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.trajectories import TrajectoryWriter
-from gaitway.envs.env_agent import env_variables
+from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
 from gaitway.runners.episodes import EpisodeStatistics
 from gaitway.runners.evaluate import Actor
@@ -75,17 +75,16 @@ def collect_steps(
     Those under way at the end are cut off, as if by a time limit. `report` is called now and then, with the steps so
     far.
     """
-    spec, episodes, made = env.spec, EpisodeStatistics(env.num_envs, window=ALL), 0
+    world, action = EnvAgent(env, metrics=()), env.spec.action
+    episodes, made = EpisodeStatistics(env.num_envs, window=ALL), 0
     writer.cut()
-    obs = env.reset()
+    world.restore(env.reset())
     act.reset()
     while made < steps:
         rows = min(ROWS, math.ceil((steps - made) / env.num_envs))
-        variables = env_variables(spec, env.num_envs, rows, spec.group_names, final_obs=True, metrics=())
-        variables["action"] = Variable(rows, env.num_envs, spec.action.shape, spec.action.dtype)
+        variables = world.variables(rows) | {"action": Variable(rows, env.num_envs, action.shape, action.dtype)}
         ws = Workspace.dense(variables, env.device)
-        for t in range(rows):
-            obs = _step(env, act, obs, ws, t)
+        _play(world, act, ws)
         writer.add(ws)
         episodes.add(ws)
         made += counted_steps(ws)
@@ -94,22 +93,13 @@ def collect_steps(
     return episodes
 
 
-def _step(env: VecEnv, act: Actor, obs: Observation, ws: Workspace, t: int) -> Observation:
-    """Row t of the workspace; returns the observation after it."""
-    for name in env.spec.group_names:
-        ws.put(f"env/obs/{name}", t, obs[name])
-    action = act(obs)
-    ws.put("action", t, action)
-    step = env.step(action)
-    ws.put("env/reward", t, step.reward.float())
-    ws.put("env/terminated", t, step.terminated)
-    ws.put("env/truncated", t, step.truncated)
-    ended = step.terminated | step.truncated
-    if step.valid is not None:
-        ws.put("env/valid", t, step.valid)
-        ended = ended | ~step.valid
-    for name in env.spec.group_names:
-        ws.put(f"env/obs/{name}", t + 1, step.obs[name])
-        ws.put(f"env/final_obs/{name}", t, step.final_obs[name])
-    act.reset(ended)
-    return step.obs
+def _play(world: EnvAgent, act: Actor, ws: Workspace) -> None:
+    """Fill all rows of the workspace."""
+    observe, advance = (part.prepared_step(ws, {}) for part in (world.observe, world.advance))
+    for t in range(ws.T):
+        observe(t)
+        assert world.current is not None
+        ws.put("action", t, act(world.current))
+        advance(t)
+        ended = ws.at("env/done", t)
+        act.reset(ended | ~ws.at("env/valid", t) if "env/valid" in ws else ended)
