@@ -223,18 +223,12 @@ def _counters(steps: Workspace, start: Mapping[str, Tensor]) -> Rows:
     ended = torch.zeros_like(zero[0], dtype=torch.bool)
     for name in FLAGS:
         ended = ended | _row(start, name, ended[None])[0]
-    totals, counts = [], []
+    totals, counts = torch.zeros_like(reward), torch.zeros_like(reward, dtype=torch.int64)
     for t in range(len(reward)):
-        total = torch.where(valid[t], torch.where(ended, 0.0, total) + reward[t], 0.0)
-        count = torch.where(valid[t], torch.where(ended, 0, count) + 1, 0)
+        totals[t] = total = torch.where(valid[t], torch.where(ended, 0.0, total) + reward[t], 0.0)
+        counts[t] = count = torch.where(valid[t], torch.where(ended, 0, count) + 1, 0)
         ended = done[t]
-        totals.append(total)
-        counts.append(count)
-    return (
-        {TOTAL: torch.stack(totals), COUNT: torch.stack(counts)}
-        if totals
-        else {TOTAL: zero[:0], COUNT: zero[:0].long()}
-    )
+    return {TOTAL: totals, COUNT: counts}
 
 
 def _first_episode(steps: Workspace, out: Rows, rows: dict[str, Rows]) -> tuple[Rows, Rows]:

@@ -115,22 +115,15 @@ class Checkpoints:
 
     def _tidy(self, now: int, best_steps: int | None) -> None:
         """Remove what is not kept, and what a run that went back to an older checkpoint has left in its future."""
-        steps = []
-        for step in self.steps():
-            if step > now:
-                shutil.rmtree(self.folder / str(step), ignore_errors=True)
-            else:
-                steps.append(step)
-        if self.config.keep_all:
-            return
-        keep = set(steps[-self.config.keep :]) | {best_steps}
+        past = [step for step in self.steps() if step <= now]
+        keep = {best_steps, *(past if self.config.keep_all else past[-self.config.keep :])}
         if self.config.every:
             stretches: dict[int, int] = {}
-            for step in steps:
+            for step in past:
                 stretches.setdefault(step // self.config.every, step)
             keep |= set(stretches.values())
-        for step in steps:
-            if step not in keep:
+        for step in self.steps():
+            if step > now or step not in keep:
                 shutil.rmtree(self.folder / str(step), ignore_errors=True)
 
     def _tidy_attachments(self) -> None:
