@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,15 +12,22 @@ from gaitway import ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, R
 from gaitway.agents.observations import Observations
 from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.recorder import Recorder
+from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
 from gaitway.algorithms.action_distance import TARGET, ActionDistance
 from gaitway.algorithms.cloning import BehaviourCloning
+from gaitway.algorithms.dqn import DQN, DQNConfig
 from gaitway.algorithms.ppo import PPO
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
-from gaitway.data.trajectories import Trajectories
+from gaitway.data.episodes import DatasetError
+from gaitway.data.trajectories import Trajectories, TrajectoryWriter
 from gaitway.rewards.novelty import RandomNetworkDistillation
+from gaitway.runners.collect import collect_steps
 from gaitway.runners.evaluate import run_episodes
+from gaitway.runners.logger import Logger
+from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
+from gaitway.runners.run_folder import RunFolder
 
 VELOCITIES_HIDDEN = [{"name": "select_components", "keep": {"policy": ["position", "angle"]}}]
 
@@ -137,3 +145,35 @@ def test_a_recorder_keeps_late_episodes_alone(tmp_path):
     assert 0 < data.num_steps <= 2048 - 1000
     lengths = torch.cat([torch.tensor(part.lengths) for part in data.chunks()])
     assert int(lengths.sum()) == data.num_steps
+
+
+HISTORY: dict[str, Any] = {"name": "history", "reads": ["policy"], "writes": "past", "length": 3}
+
+
+def test_a_dataset_holds_no_past(tmp_path):
+    env = make_env("toy/cartpole", num_envs=4)
+    with TrajectoryWriter(tmp_path / "data", env.spec) as writer:
+        collect_steps(env, InferencePolicy(ActorCritic(env.spec)), writer, 100)
+    data, config = Trajectories(tmp_path / "data"), RunnerConfig(total_steps=10)
+    seen = Observations(actor=("past",))
+    policy = ActorCritic(env.spec, ActorCriticConfig(observations=seen, blocks=(HISTORY,)))
+    values = ValuePolicy(env.spec, ValuePolicyConfig(observations=seen, blocks=(HISTORY,)))
+    refused = r"the policy remembers 'past/memory', which .* does not hold; leave"
+    with pytest.raises(DatasetError, match=refused):
+        OfflineRunner(env, BehaviourCloning(policy, num_envs=4), config, data=data)
+    with pytest.raises(DatasetError, match=refused):
+        OffPolicyRunner(env, DQN(values, DQNConfig(replay_size=1000), num_envs=4), config, data=data, share=0.5)
+
+
+def test_off_policy_runs_log_their_rewards(tmp_path):
+    env = make_env("toy/cartpole", num_envs=4)
+    algorithm = DQN(ValuePolicy(env.spec), DQNConfig(replay_size=1000, learning_starts=100), num_envs=4)
+    folder = RunFolder.create(tmp_path / "run")
+    rewards = [RandomNetworkDistillation(env.spec, weight=0.5)]
+    config, logger = RunnerConfig(total_steps=2000), Logger(folder.path)
+    OffPolicyRunner(env, algorithm, config, folder=folder, rewards=rewards, logger=logger).learn()
+    lines = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
+    last = next(line for line in reversed(lines) if "reward/rnd" in line)
+    assert last["reward/task"] == 1.0  # of every step of cartpole
+    assert last["reward/rnd"] > 0.0
+    assert last["reward/total"] == pytest.approx(1.0 + 0.5 * last["reward/rnd"], rel=1e-5)

@@ -110,6 +110,15 @@ class Dataset:
         if mine != theirs:
             self._refuse(spec, f"actions are {theirs} there and {mine} here")
 
+    def check_without_memory(self, memories: Iterable[str]) -> None:
+        """Raise a DatasetError if the policy that is to learn from it remembers anything: single steps hold no past."""
+        names = list(memories)
+        if names:
+            raise DatasetError(
+                f"the policy remembers {names[0]!r}, which {self.name} does not hold; leave memories and blocks that "
+                "remember out, or put the past into the observation (the wrapper `history`)"
+            )
+
     def _refuse(self, spec: EnvSpec, difference: str) -> None:
         recorded = "" if self.spec is None else f" (recorded in {self.spec.id})"
         raise DatasetError(f"{self.name}{recorded} does not fit {spec.id}: {difference}; name one of this environment")

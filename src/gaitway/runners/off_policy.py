@@ -74,6 +74,8 @@ class OffPolicyRunner(Runner):
         algorithm.keep(self.stage.variables, self.world.groups, self.rewards)
         log.info("%s", replay_memory(algorithm))
         self.data = None if data is None else Dataset.of(data)
+        if self.data is not None:
+            self.data.check_without_memory(self.policy.memories)
         self.prefill, self.share = prefill, share
         self.replay = self._make_replay()
         self.journal = None if folder is None else ReplayJournal(folder.replay)

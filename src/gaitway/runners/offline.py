@@ -65,6 +65,7 @@ class OfflineRunner(Runner):
             raise ValueError("a dataset does not hold what a policy remembers; leave history blocks out")
         self.data = Dataset.of(data)
         self.data.check_fits(env.spec, self.policy.all_groups)
+        self.data.check_without_memory(self.policy.memories)
         log.info("%s; a step of this run is an update", self.data)
         source = CastEpisodes(self.data, self.cast) if self.cast.others else self.data
         algorithm.keep(source.variables() if isinstance(source, CastEpisodes) else {}, (), self.rewards)
