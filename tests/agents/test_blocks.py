@@ -499,7 +499,7 @@ def test_a_dataset_holds_no_memories():
     steps |= {"env/reward": torch.zeros(8), "env/terminated": flags, "env/truncated": flags.clone()}
     data = Episodes(steps, (8,))
     for kind, options in ((OffPolicyRunner, {"prefill": True}), (OfflineRunner, {})):
-        with pytest.raises(ValueError, match="a dataset does not hold what a policy remembers; leave history blocks"):
+        with pytest.raises(ValueError, match=r"the policy remembers .*leave memories and blocks that remember out"):
             kind(runner.env, runner.algorithm, data=data, **options)
 
 

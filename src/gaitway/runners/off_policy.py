@@ -74,8 +74,6 @@ class OffPolicyRunner(Runner):
         algorithm.keep(self.stage.variables, self.world.groups, self.rewards)
         log.info("%s", replay_memory(algorithm))
         self.data = None if data is None else Dataset.of(data)
-        if self.data is not None:
-            self.data.check_without_memory(self.policy.memories)
         self.prefill, self.share = prefill, share
         self.replay = self._make_replay()
         self.journal = None if folder is None else ReplayJournal(folder.replay)
@@ -143,9 +141,8 @@ class OffPolicyRunner(Runner):
             if self.prefill or self.share:
                 raise ValueError("prefill and share say what is done with a dataset; pass data=Trajectories(...) too")
             return replay
-        if self.policy.memories:
-            raise ValueError("a dataset does not hold what a policy remembers; leave history blocks out")
         data.check_fits(self.env.spec, self.policy.all_groups)
+        data.check_without_memory(self.policy.memories)
         if self.prefill and data.num_steps > replay.capacity:
             raise ValueError(
                 f"{data.name} has {data.num_steps} steps and the replay holds {replay.capacity}; use "

@@ -61,8 +61,6 @@ class OfflineRunner(Runner):
         progress: Progress | None = None,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env, cast)
-        if self.policy.memories:
-            raise ValueError("a dataset does not hold what a policy remembers; leave history blocks out")
         self.data = Dataset.of(data)
         self.data.check_fits(env.spec, self.policy.all_groups)
         self.data.check_without_memory(self.policy.memories)
