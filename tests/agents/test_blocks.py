@@ -26,7 +26,7 @@ from gaitway.core.agent import Agent
 from gaitway.core.config import ConfigError
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
-from gaitway.data.episodes import Episodes
+from gaitway.data.episodes import DatasetError, Episodes
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners.off_policy import OffPolicyRunner
@@ -499,7 +499,7 @@ def test_a_dataset_holds_no_memories():
     steps |= {"env/reward": torch.zeros(8), "env/terminated": flags, "env/truncated": flags.clone()}
     data = Episodes(steps, (8,))
     for kind, options in ((OffPolicyRunner, {"prefill": True}), (OfflineRunner, {})):
-        with pytest.raises(ValueError, match=r"the policy remembers .*leave memories and blocks that remember out"):
+        with pytest.raises(DatasetError, match=r"the policy remembers .*leave memories and blocks that remember out"):
             kind(runner.env, runner.algorithm, data=data, **options)
 
 

@@ -284,3 +284,20 @@ def test_what_cannot_work_is_refused(tmp_path):
     assert Trajectories(tmp_path / "data").description == "swings"
     with pytest.raises(DatasetError, match="was recorded with other groups"):
         Recorder(make_env("toy/cartpole").spec, str(tmp_path / "data"))
+
+
+def test_a_dataset_that_is_there_is_not_added_to_unless_asked(tmp_path):
+    def run(**options):
+        env = make_env("toy/cartpole", num_envs=4, seed=0)
+        recorder = Recorder(env.spec, str(tmp_path / "data"), **options)
+        algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=32, minibatches=1), num_envs=4)
+        runner = OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**6), cast=[recorder])
+        runner.learn(256)
+        runner.close()
+        return Trajectories(tmp_path / "data").num_episodes
+
+    first = run()
+    assert first > 0
+    with pytest.raises(ValueError, match="holds a dataset already; name another path, or set append: true"):
+        run()
+    assert run(append=True) == 2 * first

@@ -245,9 +245,9 @@ def test_groups_that_nobody_reads_are_named(caplog):
         reads = ("env/obs/vel",)
 
     assert set(on_policy([Reader()], agent=blind).world.groups) == {"pos", "vel"}
-    assert caplog.text == ""
+    assert "nobody reads" not in caplog.text
     on_policy()
-    assert caplog.text == ""
+    assert "nobody reads" not in caplog.text
 
 
 # --- Who acts --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from gaitway.envs.vec_env import EnvSpec
 
 
 class Recorder(Agent):
-    """Records the episodes of training that begin after `start` environment steps into the dataset at `path`.
+    """Records the episodes of training that begin after `start` environment steps into the dataset at `path`, which
+    must be new unless it is to `append`.
 
     Whole episodes are on disk with every checkpoint. A resumed run takes back what was written after its checkpoint and
     goes on, so that the dataset is the one of a run that was never interrupted.
@@ -22,11 +23,11 @@ class Recorder(Agent):
 
     plays = False
 
-    def __init__(self, spec: EnvSpec, path: str, start: int = 0, description: str = "") -> None:
+    def __init__(self, spec: EnvSpec, path: str, start: int = 0, append: bool = False, description: str = "") -> None:
         super().__init__()
         if start < 0:
             raise ValueError(f"start is {start}; use a number of environment steps, 0 for the first")
-        self.start, self.steps = start, 0
+        self.start, self.append, self.steps = start, append, 0
         self.writer = TrajectoryWriter(path, spec, description=description)
         self.reads = ("action", *(f"env/obs/{name}" for name in spec.group_names))
         self._recording: Tensor | None = None
@@ -47,6 +48,10 @@ class Recorder(Agent):
         done = rows["env/done"].cpu()
         valid = rows["env/valid"].cpu() if "env/valid" in rows else torch.ones_like(done)
         if self._ended is None or self._recording is None:  # the very first row begins an episode everywhere
+            if self.writer.num_chunks and not self.append:
+                raise ValueError(
+                    f"{self.writer.folder} holds a dataset already; name another path, or set append: true"
+                )
             self._ended, self._recording = torch.ones_like(done[0]), torch.zeros_like(done[0])
         first = torch.cat((self._ended[None], done[:-1]))
         before = self.steps + valid.sum(1).cumsum(0) - valid.sum(1)  # environment steps before each row
@@ -62,6 +67,10 @@ class Recorder(Agent):
         if not bool(valid.all()):
             kept["env/valid"] = valid.to(rows["env/reward"].device)
         self.writer.add(Workspace.packed(kept, extra_row=rows.extra_row))
+
+    def close(self) -> None:
+        """Write the whole episodes that are still in memory."""
+        self.writer.flush()
 
     def get_extra_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"steps": self.steps, "writer": self.writer.state_dict()}

@@ -26,7 +26,7 @@ from gaitway.algorithms.policy_gradient import (
     PolicyGradientConfig,
     PolicyLoss,
 )
-from gaitway.algorithms.terms import Entropy, policy_weight
+from gaitway.algorithms.terms import Entropy, policy_weight, row_weights
 from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import standardise
@@ -81,5 +81,5 @@ class A2C(PolicyGradient):
         )
         batch = {"advantage": advantage, "return": advantage + value, "value": value}
         if config.normalise_advantage:
-            batch["advantage"] = standardise(advantage, policy_weight(self.terms.fields(ws)))
+            batch["advantage"] = standardise(advantage, policy_weight(row_weights(ws)))
         return batch

@@ -165,7 +165,7 @@ class PPO:
         if config.schedule in ("linear", "cosine"):
             self.engine.set_learning_rate(decayed(config.learning_rate, config.schedule, now.fraction))
         # a path written by hand stands in for the policy's own methods only as long as these are the ones it knows
-        self.engine.direct = self._direct = DirectGradient.of(self.policy, self.terms, self.execution)
+        self.engine.direct = self._direct if self._direct is not None and self.policy.is_plain else None
         self.prepare(data)
         last_epoch = config.epochs
         for epoch in range(config.epochs):

@@ -31,7 +31,7 @@ from gaitway.algorithms.policy_gradient import (
     PolicyGradientConfig,
     PolicyLoss,
 )
-from gaitway.algorithms.terms import Entropy, policy_weight
+from gaitway.algorithms.terms import Entropy, policy_weight, row_weights
 from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import standardise
@@ -141,7 +141,7 @@ class SVPG(PolicyGradient):
         )
         batch = {"advantage": advantage, "return": advantage + value, "value": value}
         if self.config.normalise_advantage:
-            batch["advantage"] = self._standardised(advantage, policy_weight(self.terms.fields(ws)))
+            batch["advantage"] = self._standardised(advantage, policy_weight(row_weights(ws)))
         return batch
 
     def _direction(self, batch: Batch) -> dict[str, Tensor]:

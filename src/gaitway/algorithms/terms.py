@@ -66,12 +66,7 @@ class Terms:
 
     def fields(self, ws: Workspace) -> Batch:
         """What minibatches are cut from for the terms' sake: the variables they read, and what they prepare."""
-        found = {name: ws[name][: ws.T] for name in self._cut}
-        if "env/valid" in ws:
-            found["weight"] = ws["env/valid"].float()
-        if "weight/policy" in ws:
-            acted = ws["weight/policy"].float()
-            found["weight/policy"] = acted * found["weight"] if "weight" in found else acted
+        found = {name: ws[name][: ws.T] for name in self._cut} | row_weights(ws)
         for term in self.terms:
             if hasattr(term, "prepare"):
                 found |= term.prepare(ws)
@@ -126,6 +121,15 @@ def scored(head: Any, outputs: Batch, raw: Tensor) -> Batch:
     scores = (params, log_prob, entropy, head.action(head.mode(params)))
     found = {f"new/{name}": value for name, value in outputs.items()}
     return found | {f"new/{name}": value for name, value in zip(SCORES, scores, strict=True)}
+
+
+def row_weights(ws: Workspace) -> Batch:
+    """What rows of a rollout weigh, [T, B]: `weight` where some only reset, `weight/policy` where others acted too."""
+    found = {"weight": ws["env/valid"].float()} if "env/valid" in ws else {}
+    if "weight/policy" in ws:
+        acted = ws["weight/policy"].float()
+        found["weight/policy"] = acted * found["weight"] if found else acted
+    return found
 
 
 def policy_weight(batch: Batch) -> Tensor | None:

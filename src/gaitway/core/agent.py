@@ -52,6 +52,9 @@ class Agent(nn.Module):
     def collected(self, ws: Workspace, start: int, stop: int) -> None:
         """Rows `start <= t < stop` are complete, rewards and ends included; called by runners."""
 
+    def close(self) -> None:
+        """The run is over; called by runners. For agents that hold files or windows."""
+
     def __call__(self, ws: Workspace, t: int = 0, **options: Any) -> Any:
         """Run `step` on row t."""
         return self.step(ws, t, **options)

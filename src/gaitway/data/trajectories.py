@@ -141,6 +141,11 @@ class TrajectoryWriter:
         else:
             self._write_index()
 
+    @property
+    def num_chunks(self) -> int:
+        """Parts on disk."""
+        return len(self._chunks)
+
     def add(self, ws: Workspace) -> None:
         """Append the steps of step rows `[T, B]`; unfinished episodes continue in the next call, column by column."""
         kept = {name: ws[name].detach().cpu() for name in _contract(self.spec, self.extras)}

@@ -202,5 +202,7 @@ class Runner:
         self.cast.load_state_dict(state.get("cast", {}))
 
     def close(self) -> None:
-        """Close the evaluation environment and the logger; the training environment belongs to the caller."""
+        """Close the agents, the evaluation environment and the logger; the training environment is the caller's."""
+        for agent in self.cast.others.values():
+            agent.close()
         self.upkeep.close()
