@@ -38,7 +38,7 @@ class Munchausen(ReplayAlgorithm):
 
     def __init__(self, policy: ValuePolicy, config: MunchausenConfig, *, num_envs: int, seed: int = 0) -> None:
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=None)
-        self.targets["values"] = FlatParameters(policy.target, gradients=False)
+        self.targets["values"] = FlatParameters(policy.target, target_of=policy.values)
         self.values = self.engines["values"] = self.engine(policy.values, config.learning_rate)
         self.values.loss = self.loss
         policy.epsilon.fill_(0.1)  # how often it plays any action
