@@ -290,7 +290,8 @@ def test_a_dataset_that_is_there_is_not_added_to_unless_asked(tmp_path):
     def run(**options):
         env = make_env("toy/cartpole", num_envs=4, seed=0)
         recorder = Recorder(env.spec, str(tmp_path / "data"), **options)
-        algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=32, minibatches=1), num_envs=4)
+        policy = ActorCritic(env.spec, None, stream(0, "parameters"))
+        algorithm = PPO(policy, PPOConfig(rollout_steps=32, minibatches=1), num_envs=4)
         runner = OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**6), cast=[recorder])
         runner.learn(256)
         runner.close()

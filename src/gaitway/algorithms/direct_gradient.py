@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.blocks import joined
 from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.terms import Entropy, Surrogate, Terms, ValueLoss, policy_weight
 from gaitway.core.execution import Execution
@@ -66,10 +67,13 @@ class DirectGradient:
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Statistics of the minibatch."""
         batch = self.terms.transformed(batch)
-        inputs, weights = self.policy.network_inputs(batch), self.terms.weights
+        weights = self.terms.weights
+        actor_inputs = critic_inputs = _joined(batch, self.policy.groups["actor"])
+        if self.policy.groups["critic"] != self.policy.groups["actor"]:
+            critic_inputs = _joined(batch, self.policy.groups["critic"])
         with np.errstate(all="ignore"):  # as PyTorch: what is not finite shows in the statistics
-            output = self.actor.forward(inputs["actor"])
-            value = self.critic.forward(inputs["critic"])
+            output = self.actor.forward(actor_inputs)
+            value = self.critic.forward(critic_inputs)
             more = self._further(batch, output, value) if len(self.further) else _Further()
             policy_loss, clip_fraction, entropy, kl = self._actor(batch, output.numpy(), weights, more)
             error = self._critic(batch, value.numpy()[:, 0], weights[1], more)
@@ -183,6 +187,11 @@ class _Gaussian:
             np.multiply(by_log_std, inside, out=self.gradient)
             if not self.is_log:
                 self.gradient /= self.parameter
+
+
+def _joined(batch: Batch, groups: Sequence[str]) -> Tensor:
+    """What a network of a plain policy reads."""
+    return joined([batch[f"obs/{name}"] for name in groups])
 
 
 def _weighted(gradient: np.ndarray, coefficient: float) -> np.ndarray:
