@@ -314,10 +314,6 @@ class ActorCritic(ObservingPolicy):
         """The fields of `learner_inputs` that hold one row per environment."""
         return tuple(f"memory/{name}" for name, memory in self.memories.items() if memory.through_time)
 
-    def network_inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What actor and critic read of a minibatch with the fields of `learner_inputs`."""
-        return self._inputs_of(batch)[0]
-
     def _inputs_of(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
         observed = {name: batch[f"obs/{name}"] for name in self.all_groups}
         states = {name: batch[f"memory/{name}"] for name in self.memories}
