@@ -318,7 +318,7 @@ def test_actor_and_critic_may_read_different_features():
     )
     ws = played(policy)
     batch = policy.learner_inputs(ws)
-    networks = policy.network_inputs(batch)
+    networks = policy._inputs_of(batch)[0]
     assert networks["actor"].shape == (9, 4, 5)
     assert torch.equal(networks["critic"], torch.cat((ws["env/obs/truth"][:9], networks["actor"]), -1))
     action, _ = policy.act({"policy": ws["env/obs/policy"][0]}, None, False)  # a robot does not see the truth
