@@ -187,8 +187,8 @@ class ObservingPolicy(SeedableAgent):
     def read(self, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What networks read of drawn transitions: `actor`, `critic`, and `next/...` of the next observations, [n, D].
 
-        With blocks `observed/<group>` and `memory/<name>` too, from which `critic_inputs` makes the inputs again with
-        their gradient.
+        With blocks `observed/<group>` and `memory/<name>` too, from which `inputs_again` makes the inputs with their
+        gradient.
         """
         batch: dict[str, Tensor] = {}
         states = {name: drawn[self.out(name)] for name in self.memories}
