@@ -56,6 +56,8 @@ class BatchTask:
     """What is measured besides the reward, its terms for example; logged and drawn under these names."""
     options: Mapping[str, Any] = {}
     """Options that differ from the task's defaults."""
+    facts: Mapping[str, Any] = {}
+    """Plain facts for `EnvSpec.facts`."""
     fields: tuple[str, ...] = ()
     """Derived MjData fields to read, e.g. `("xpos",)`; after a step they describe the state before the last substep."""
     layout_shapes: Mapping[str, tuple[int, ...]] = {}

@@ -323,4 +323,5 @@ def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
         max_episode_steps=task.max_episode_steps,
         metrics=(*task.metrics, FAULT_METRIC),
         options=dict(task.options),
+        facts=dict(task.facts),
     )

@@ -116,6 +116,8 @@ class EnvSpec:
     """True if an environment restored by `load_state_dict` continues bit for bit."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of `make_env` that differ from the task's own defaults."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Further plain facts that later users of a policy need, by subject: a goal space, what counts as heading."""
 
     def group(self, name: str) -> ObservationGroup:
         for group in self.groups:
@@ -130,7 +132,7 @@ class EnvSpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
-        plain["options"] = dict(self.options)
+        plain["options"], plain["facts"] = dict(self.options), dict(self.facts)
         return plain
 
     @classmethod

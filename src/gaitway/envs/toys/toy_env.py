@@ -44,6 +44,8 @@ class Toy:
     metrics: tuple[str, ...] = ()
     options: Mapping[str, Any]
     """Options that differ from the defaults."""
+    facts: Mapping[str, Any] = {}
+    """Plain facts for `EnvSpec.facts`."""
 
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
         """First state of one episode, `S` numbers."""
@@ -98,6 +100,7 @@ class ToyEnv(VecEnv):
             max_episode_steps=toy.max_episode_steps,
             metrics=toy.metrics,
             options=toy.options,
+            facts=toy.facts,
         )
         self._state: np.ndarray
         self._clock, self._deadline = 0, math.inf
