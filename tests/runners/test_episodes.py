@@ -59,3 +59,28 @@ def test_state_round_trip():
     for each in (statistics, twin):
         each.add(rollout([[1.0, 1.0]], [[1, 1]]))
     assert list(twin.returns) == list(statistics.returns) == [3.0, 1.0, 3.0]
+
+
+def test_an_event_in_the_midst_of_an_episode_counts_whatever_rollout_it_fell_into():
+    statistics = EpisodeStatistics(2, events=("door", "is_success"))
+    # column 0: the door opens in row 0, the episode ends a rollout later; column 1: never, and ends in row 1
+    first = rollout([[1.0, 1.0]] * 2, [[0, 0], [0, 1]], env__metric__door=torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    statistics.add(first)
+    assert statistics.metrics(first)["env/door"] == 0.0
+    twin = EpisodeStatistics(2, events=("door", "is_success"))
+    twin.load_state_dict(statistics.state_dict())
+    second = rollout([[1.0, 1.0]] * 3, [[0, 0], [1, 0], [0, 1]], env__metric__door=torch.zeros(3, 2))
+    for each in (statistics, twin):
+        each.add(second)
+        assert each.metrics(second)["env/door"] == 0.5  # of the two episodes that ended
+    statistics.add(second)
+    assert statistics.metrics(second)["env/door"] == 0.0  # the door of the episode before is forgotten
+
+
+def test_events_on_reset_rows_do_not_count():
+    statistics = EpisodeStatistics(1, events=("door",))
+    valid = torch.tensor([[True], [False], [True]])
+    door = torch.tensor([[0.0], [1.0], [0.0]])
+    ws = rollout([[0.0]] * 3, [[1], [0], [1]], env__valid=valid, env__metric__door=door)
+    statistics.add(ws)
+    assert statistics.metrics(ws)["env/door"] == 0.0

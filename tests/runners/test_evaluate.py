@@ -1,10 +1,14 @@
 """Evaluation: fixed seeds, whole episodes, the same numbers for any batch size."""
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
 from gaitway.core.seeding import stream
+from gaitway.envs.gym.env import GymnasiumEnv
 from gaitway.envs.registry import make_env
+from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners.evaluate import EvaluationConfig, evaluate, run_episodes
 
 
@@ -79,6 +83,41 @@ def test_events_count_per_episode_and_other_metrics_average():
     table = run_episodes(env, Random(env), 4)
     assert table["fell"].tolist() == [1.0] * 4
     assert (table["speed"].abs() < 5).all()
+
+
+class Doors(gymnasium.Env):
+    """Ends after 8 steps; says `is_success` at step 3 alone, `opened` at step 5 alone, `speed` always."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        info = {"is_success": self.count == 3, "speed": float(self.count)}
+        info |= {"opened": True} if self.count == 5 else {}
+        return np.zeros(2, np.float32), 1.0, self.count == 8, False, info
+
+
+def test_success_and_declared_flags_count_once_per_episode():
+    env = GymnasiumEnv([Doors] * 2, metrics=["is_success", "speed"], flags=["opened"])
+    assert env.spec.metrics == ("is_success", "speed", "opened")
+    table = run_episodes(env, Push(env), 3)
+    assert table["is_success"].tolist() == [1.0] * 3 == table["opened"].tolist()
+    assert table["speed"].tolist() == [4.5] * 3  # the mean of 1..8
+    assert EnvSpec.from_dict(env.spec.to_dict()).flags == ("opened",)
+
+
+def test_a_flag_is_a_metric():
+    group = ObservationGroup("policy", (Component("x"),), (1,))
+    with pytest.raises(ValueError, match="flags of test names 'open', which is not among its metrics"):
+        EnvSpec("test", (group,), ActionSpec("continuous", ("a",), (0.0,), (1.0,)), 0.0, 0, ("speed",), ("open",))
+    with pytest.raises(ValueError, match="metrics is 'is_success'; write a list"):
+        GymnasiumEnv(Doors, metrics="is_success")
 
 
 def test_summary_has_means_spread_and_the_noisy_return():

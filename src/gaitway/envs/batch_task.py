@@ -54,6 +54,8 @@ class BatchTask:
     groups: tuple[ObservationGroup, ...]
     metrics: tuple[str, ...] = ()
     """What is measured besides the reward, its terms for example; logged and drawn under these names."""
+    flags: tuple[str, ...] = ()
+    """Those of `metrics` that say whether something happened, 0 or 1: counted once per episode."""
     options: Mapping[str, Any] = {}
     """Options that differ from the task's defaults."""
     facts: Mapping[str, Any] = {}

@@ -322,6 +322,7 @@ def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
         control_dt=task.control_dt,
         max_episode_steps=task.max_episode_steps,
         metrics=(*task.metrics, FAULT_METRIC),
+        flags=tuple(task.flags),
         options=dict(task.options),
         facts=dict(task.facts),
     )

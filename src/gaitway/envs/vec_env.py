@@ -18,6 +18,9 @@ from torch import Tensor
 
 Observation = dict[str, Tensor]
 
+EVENTS = ("fell", "success", "is_success", "physics_error")
+"""Metrics that say whether something happened, in every environment that has them."""
+
 
 @dataclass(frozen=True)
 class Component:
@@ -110,6 +113,9 @@ class EnvSpec:
     """Steps after which an episode is truncated, 0 for never."""
     metrics: tuple[str, ...] = ()
     """Names in `Step.metrics`; those ending in `_episode` are totals, valid where the episode ended."""
+    flags: tuple[str, ...] = ()
+    """Those of `metrics` that say whether something happened, 0 or 1: counted once per episode, not averaged over
+    steps. Those of `EVENTS` are counted so without being named."""
     reset_rows: bool = False
     """True if the environment needs a step of its own to reset after an end; `Step.valid` is false in that step."""
     exact_state: bool = True
@@ -118,6 +124,15 @@ class EnvSpec:
     """Keyword arguments of `make_env` that differ from the task's own defaults."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further plain facts that later users of a policy need, by subject: a goal space, what counts as heading."""
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.flags if name not in self.metrics]:
+            raise ValueError(f"flags of {self.id} names {unknown[0]!r}, which is not among its metrics: add it there")
+
+    @property
+    def events(self) -> frozenset[str]:
+        """The metrics that an episode has or has not: 1 if they were at any of its steps."""
+        return frozenset((*EVENTS, *self.flags))
 
     def group(self, name: str) -> ObservationGroup:
         for group in self.groups:
@@ -148,8 +163,9 @@ class EnvSpec:
         )
         listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["action"].items()}
         action = ActionSpec(**listed)
-        rest = {k: v for k, v in plain.items() if k not in ("groups", "action", "metrics")}
-        return cls(groups=groups, action=action, metrics=tuple(plain["metrics"]), **rest)
+        names = {k: tuple(plain.get(k, ())) for k in ("metrics", "flags")}  # older contracts have no flags
+        rest = {k: v for k, v in plain.items() if k not in ("groups", "action", *names)}
+        return cls(groups=groups, action=action, **names, **rest)
 
 
 @dataclass(slots=True)

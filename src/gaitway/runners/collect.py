@@ -76,7 +76,7 @@ def collect_steps(
     far.
     """
     world, action = EnvAgent(env, metrics=()), env.spec.action
-    episodes, made = EpisodeStatistics(env.num_envs, window=ALL), 0
+    episodes, made = EpisodeStatistics(env.num_envs, ALL, env.spec.events), 0
     writer.cut()
     world.restore(env.reset())
     act.reset()

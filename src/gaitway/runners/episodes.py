@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from gaitway.core.workspace import Workspace
+from gaitway.envs.vec_env import EVENTS
 from gaitway.functional.policy_losses import weighted_mean
-from gaitway.runners.evaluate import EVENTS
 
 
 class EpisodeStatistics:
-    """Follows every instance through rollouts; reports the last `window` finished episodes."""
+    """Follows every instance through rollouts; reports the last `window` finished episodes.
 
-    def __init__(self, num_envs: int, window: int = 100) -> None:
+    `events` are metrics that tell whether something happened: an episode has one if it did at any of its steps.
+    """
+
+    def __init__(self, num_envs: int, window: int = 100, events: Iterable[str] = EVENTS) -> None:
         self.running_return = np.zeros(num_envs)
         self.running_length = np.zeros(num_envs, dtype=np.int64)
         self.returns: deque[float] = deque(maxlen=window)
         self.lengths: deque[int] = deque(maxlen=window)
         self.finished = 0
+        self.events = frozenset(events)
+        self.running_events: dict[str, np.ndarray] = {}
+        self._happened: dict[str, list[float]] = {}
+        """By event, one number for each episode that ended in the rollout counted last."""
 
     def add(self, ws: Workspace) -> None:
         """Count a rollout's raw rewards; Python work only for episodes that ended."""
@@ -43,11 +50,27 @@ class EpisodeStatistics:
             self.finished += 1
         self.running_return -= base_return
         self.running_length -= base_length
+        for name in [name for name in _metrics_of(ws) if name in self.events]:
+            value = ws[f"env/metric/{name}"].cpu().numpy() * counted
+            self._add_event(name, value, rows, columns)
+
+    def _add_event(self, name: str, value: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
+        """Follow an event [T, B] through the episodes that end at `rows`, `columns`, in the order of rows."""
+        before = self.running_events.setdefault(name, np.zeros(value.shape[1]))
+        first = np.zeros(value.shape[1], dtype=np.int64)  # the row in which the present episode of a column begins
+        self._happened[name] = []
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+            happened = value[first[column] : row + 1, column].max()
+            self._happened[name].append(float(max(before[column], happened)))
+            before[column], first[column] = 0.0, row + 1
+        present = np.arange(len(value))[:, None] >= first
+        np.maximum(before, (value * present).max(0), out=before)
 
     def reset_running_returns(self) -> None:
         """Every instance begins a new episode: drop what was counted of the unfinished ones."""
         self.running_return[:] = 0.0
         self.running_length[:] = 0
+        self.running_events.clear()
 
     def metrics(self, ws: Workspace) -> dict[str, float]:
         """`train/*` of the finished episodes and `env/*`, means over this rollout (events: per finished episode)."""
@@ -58,12 +81,12 @@ class EpisodeStatistics:
         done = ws["env/done"]
         weight = ws["env/valid"].float() if "env/valid" in ws else None
         ends = float(done.sum())
-        for variable in ws.keys():
-            if not variable.startswith("env/metric/"):
-                continue
-            name = variable.removeprefix("env/metric/")
-            value = ws[variable]
-            if name in EVENTS or name.endswith("_episode"):
+        for name in _metrics_of(ws):
+            value = ws[f"env/metric/{name}"]
+            if name in self.events:
+                if self._happened.get(name):
+                    found[f"env/{name}"] = float(np.mean(self._happened[name]))
+            elif name.endswith("_episode"):
                 if ends:
                     found[f"env/{name}"] = float((value * done).sum()) / ends
             else:
@@ -77,6 +100,7 @@ class EpisodeStatistics:
             "returns": list(self.returns),
             "lengths": list(self.lengths),
             "finished": self.finished,
+            "events": {name: torch.from_numpy(value.copy()) for name, value in self.running_events.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -85,3 +109,8 @@ class EpisodeStatistics:
         self.returns = deque(state["returns"], maxlen=self.returns.maxlen)
         self.lengths = deque(state["lengths"], maxlen=self.lengths.maxlen)
         self.finished = state["finished"]
+        self.running_events = {name: value.numpy().copy() for name, value in state.get("events", {}).items()}
+
+
+def _metrics_of(ws: Workspace) -> list[str]:
+    return [name.removeprefix("env/metric/") for name in ws.keys() if name.startswith("env/metric/")]

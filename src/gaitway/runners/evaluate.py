@@ -15,9 +15,6 @@ from torch import Tensor
 
 from gaitway.envs.vec_env import Observation, VecEnv
 
-EVENTS = ("fell", "success", "physics_error")
-"""Metrics that tell whether something happened: an episode counts 1 if it did at any step. Others are averaged."""
-
 
 @dataclass(frozen=True)
 class EvaluationConfig:
@@ -87,6 +84,7 @@ def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: in
         name: torch.full_like(totals["return"], unknown if name.endswith("_episode") else 0.0)
         for name in env.spec.metrics
     }
+    events = env.spec.events
     for _ in range(max_steps):
         step = env.step(act(obs))
         counted = running if step.valid is None else running & step.valid
@@ -94,26 +92,25 @@ def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: in
         totals["length"] += counted
         ended = step.terminated | step.truncated
         for name, total in metrics.items():
-            _add_metric(name, total, step.metrics, counted, counted & ended)
+            _add_metric(name, name in events, total, step.metrics, counted, counted & ended)
         running = running & ~ended
         if not bool(running.any()):
             break
         act.reset(ended if step.valid is None else ended | ~step.valid)
         obs = step.obs
     for name, total in metrics.items():
-        totals[name] = total / totals["length"].clamp(min=1) if _is_mean(name) else total
+        is_mean = name not in events and not name.endswith("_episode")
+        totals[name] = total / totals["length"].clamp(min=1) if is_mean else total
     return {name: value.cpu() for name, value in totals.items()}
 
 
-def _is_mean(name: str) -> bool:
-    return name not in EVENTS and not name.endswith("_episode")
-
-
-def _add_metric(name: str, total: Tensor, values: Mapping[str, Tensor], counted: Tensor, at_end: Tensor) -> None:
+def _add_metric(
+    name: str, is_event: bool, total: Tensor, values: Mapping[str, Tensor], counted: Tensor, at_end: Tensor
+) -> None:
     value = values[name].double()
     if name.endswith("_episode"):
         total.copy_(torch.where(at_end, value, total))
-    elif name in EVENTS:
+    elif is_event:
         total.copy_(torch.where(counted, torch.maximum(total, value), total))
     else:
         total += torch.where(counted, value, 0.0)

@@ -70,7 +70,7 @@ class Upkeep:
         self.planned = config.total_steps
         """Environment steps that schedules stretch over."""
         self.judge = Judge(config, cast, env.device, make_env)
-        self.episodes = EpisodeStatistics(env.num_envs)
+        self.episodes = EpisodeStatistics(env.num_envs, events=env.spec.events)
         self.checkpoints: Checkpoints | None = None
         if folder is not None:
             self.checkpoints = Checkpoints(folder.checkpoints, folder.run_id, config.checkpoints, attachments)

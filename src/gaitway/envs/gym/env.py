@@ -36,7 +36,8 @@ class GymnasiumEnv(VecEnv):
 
     `source` is an id such as `"CartPole-v1"`, a factory or a list of factories of single environments, or a ready
     VectorEnv; for an id further keyword arguments go to `gymnasium.make`. `metrics` names scalars of the info dict that
-    become metrics. Continuous actions are clipped to their box on the way in. `num_threads` has no effect.
+    become metrics; `flags` names further ones that say whether something happened, and need not be there where it did
+    not. Continuous actions are clipped to their box on the way in. `num_threads` has no effect.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class GymnasiumEnv(VecEnv):
         vectorization: str = "sync",
         async_options: AsyncOptions | Mapping[str, Any] | None = None,
         metrics: Sequence[str] = (),
+        flags: Sequence[str] = (),
         **options: Any,
     ) -> None:
         if purpose not in PURPOSES:
@@ -61,6 +63,10 @@ class GymnasiumEnv(VecEnv):
             raise ValueError(f"options {sorted(options)} go to gymnasium.make; a ready environment takes none")
         if isinstance(source, str) and purpose == "evaluation" and num_envs == 1:
             options.setdefault("render_mode", "rgb_array")  # one instance for evaluation is what films are made of
+        for key, names in (("metrics", metrics), ("flags", flags)):
+            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+                raise ValueError(f"{key} is {names!r}; write a list of names of the info dict, [is_success]")
+        metrics = tuple(dict.fromkeys((*metrics, *flags)))
         self._async = AsyncOptions.of(async_options)
         self._vector = make_vector(source, num_envs, vectorization, self._async, tuple(metrics), options)
         self.num_envs = int(self._vector.num_envs)
@@ -84,11 +90,13 @@ class GymnasiumEnv(VecEnv):
             control_dt=facts.control_dt,
             max_episode_steps=facts.max_episode_steps,
             metrics=tuple(metrics),
+            flags=tuple(flags),
             reset_rows=self._mode is AutoresetMode.NEXT_STEP,
             options=options
             | ({} if vectorization == "sync" else {"vectorization": vectorization})
             | ({"async_options": dict(async_options)} if isinstance(async_options, Mapping) and async_options else {})
-            | ({"metrics": list(metrics)} if metrics else {}),
+            | ({"metrics": list(metrics)} if metrics else {})
+            | ({"flags": list(flags)} if flags else {}),
         )
         self._read = ActionReader(self.spec, self.num_envs)
         self.reset(seed)
@@ -260,7 +268,7 @@ class GymnasiumEnv(VecEnv):
             values = np.where(ended, last.get(name, empty), infos.get(name, empty))
             present = np.where(ended, _presence(last, name, nowhere), _presence(infos, name, nowhere))
             missing = np.flatnonzero(live & ~present)
-            if len(missing):
+            if len(missing) and name not in self.spec.events:
                 known = sorted(key for key in infos if not key.startswith(("_", "final_")))
                 raise KeyError(f"infos of instance {missing[0]} has no {name!r}; it has {known}; correct metrics=")
             target.numpy()[:] = np.where(live, values, 0.0)

@@ -29,7 +29,8 @@ NO_LIMIT = 2**31 - 1
 class EnvPoolEnv(Wrapper):
     """`task` is an EnvPool id such as `"HalfCheetah-v5"`; `options` go to `envpool.make_gymnasium`.
 
-    `num_threads` None leaves the choice to EnvPool (one per CPU). `metrics` names entries of the info dict.
+    `num_threads` None leaves the choice to EnvPool (one per CPU). `metrics` and `flags` name entries of the info
+    dict.
     """
 
     env: GymnasiumEnv
@@ -46,6 +47,7 @@ class EnvPoolEnv(Wrapper):
         purpose: str = "train",
         id: str | None = None,
         metrics: Sequence[str] = (),
+        flags: Sequence[str] = (),
         **options: Any,
     ) -> None:
         if num_envs < 1:
@@ -58,6 +60,7 @@ class EnvPoolEnv(Wrapper):
             "device": device,
             "dtype": dtype,
             "metrics": metrics,
+            "flags": flags,
             "id": id or f"envpool:{task}",
         }
         self._entropy = instance_seeds(seed, num_envs)
