@@ -11,6 +11,7 @@ The base class draws transitions, keeps metrics and state and records CUDA graph
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +44,7 @@ class Munchausen(ReplayAlgorithm):
         self.values.loss = self.loss
         policy.epsilon.fill_(0.1)  # how often it plays any action
 
-    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
+    def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         """One update on the transitions `index` [n]."""
         batch = self.transitions(index)
         batch["target"] = self.target(batch)

@@ -150,7 +150,7 @@ def test_ten_updates_are_those_of_a_plain_implementation(case, way, monkeypatch)
     assert isinstance(sac.steps, DirectSteps if way == "direct" and not sac.policy.is_discrete else general)
     replay, twin, plain = filled(sac), filled(sac), PlainSAC(sac)
     noise_stream, expected = stream(0, "sac"), []
-    shape = sac.noise_shape or (2, sac.config.batch_size)
+    shape = sac.draws["actions"].shape if sac.draws else (2, sac.config.batch_size)
     for _ in range(10):
         index = twin.draw((sac.config.batch_size,))
         noise = torch.zeros(shape) if sac.policy.is_discrete else torch.empty(shape).normal_(generator=noise_stream)

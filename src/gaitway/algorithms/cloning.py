@@ -11,6 +11,7 @@ that it was shown, and nothing has taught it to come back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,7 +59,7 @@ class BehaviourCloning(ReplayAlgorithm):
         self.engines["actor"] = self.engine(policy.learner(learner, "all"), config.learning_rate)
         self.engines["actor"].loss = self.execution.compiled(self._loss)
 
-    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
+    def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         """One update on the transitions `index` [n]."""
         self.engines["actor"].step(self.transitions(index))
 

@@ -10,6 +10,7 @@ Lillicrap et al. 2016, "Continuous control with deep reinforcement learning". Wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -72,10 +73,10 @@ class DDPG(ReplayAlgorithm):
         self._constant_critic = constant_twin(policy.critic)  # the actor's gradient flows through it, not into it
 
     def noise_and_cycle(self, policy: DeterministicActorCritic, config: Any) -> dict[str, Any]:
-        """`noise_shape` and `cycle` of a `ReplayAlgorithm`: no noise here, and each update is like the one before."""
+        """`draws` and `cycle` of a `ReplayAlgorithm`: no noise here, and each update is like the one before."""
         return {}
 
-    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
+    def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         """One update on the transitions `index` [n]: critic; in the last phase of a cycle actor and targets too."""
         batch = self.transitions(index)
         batch["action"] = self.policy.range.unit(batch["action"])
@@ -87,14 +88,14 @@ class DDPG(ReplayAlgorithm):
             self.soft_update("actor", self.actor, self.config.tau)
 
     @torch.no_grad()
-    def _target(self, batch: Batch, noise: Tensor) -> Tensor:
+    def _target(self, batch: Batch, noise: Mapping[str, Tensor]) -> Tensor:
         """What the critic should say, [n]."""
         policy = self.policy
         action = self.next_action(policy.unit_actions(policy.target_actor, batch["next/actor"]), noise)
         values = policy.values(policy.target_critic, batch["next/critic"], action)
         return least_target(batch["reward"], batch["discount"], values)
 
-    def next_action(self, action: Tensor, noise: Tensor) -> Tensor:
+    def next_action(self, action: Tensor, noise: Mapping[str, Tensor]) -> Tensor:
         """Which actions [n, A] the target is for, where the target actor would take `action`."""
         return action
 

@@ -10,6 +10,7 @@ al. 2016 (dueling, in the network), Schaul et al. 2016 (prioritised). With a dra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -105,7 +106,7 @@ class DQN(ReplayAlgorithm):
             if self.updates % interval == 0:
                 self.soft_update("values", self.values, 1.0)
 
-    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
+    def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         """One update on the transitions `index` [n] (prioritised: on those that these tickets draw)."""
         replay = self.replay
         if isinstance(replay, PrioritisedReplay):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Batch
-from gaitway.algorithms.flat_adam import FlatAdam
+from gaitway.algorithms.flat_adam import EntryAdam, FlatAdam
 from gaitway.core.execution import Execution, ExecutionConfig
 
 LossFunction = Callable[[Batch], tuple[Tensor, dict[str, Tensor]]]
@@ -70,7 +70,10 @@ class FlatParameters:
 
     def differentiate(self, total: Tensor) -> None:
         """Overwrite `gradient` by that of `total`: one copy, nothing to zero and nothing to add to."""
-        gradients = torch.autograd.grad(total, self.views, materialize_grads=True)
+        self.write_gradient(torch.autograd.grad(total, self.views, materialize_grads=True))
+
+    def write_gradient(self, gradients: Sequence[Tensor]) -> None:
+        """Overwrite `gradient` by one tensor per view."""
         self._flat(gradients, out=self.gradient)
 
     def _for_optimiser(self) -> list[nn.Parameter]:
@@ -94,7 +97,11 @@ class FlatParameters:
 
 
 class Engine:
-    """Runs gradient steps: forward, backward, clip, optimiser, statistics."""
+    """Runs gradient steps: forward, backward, clip, optimiser, statistics.
+
+    With `entrywise` a number whose gradient is exactly 0 does not move, and its moments do not either: a vector of
+    which a batch concerns some entries alone, such as a temperature for each of several tasks.
+    """
 
     def __init__(
         self,
@@ -108,6 +115,7 @@ class Engine:
         weight_decay: float = 0.0,
         before_step: BeforeStep | None = None,
         execution: Execution | None = None,
+        entrywise: bool = False,
     ) -> None:
         self.parameters = FlatParameters(module)
         device = self.parameters.value.device
@@ -118,14 +126,18 @@ class Engine:
         self.before_step = before_step
         self.max_grad_norm = max_grad_norm
         self.learning_rate = torch.tensor(learning_rate, dtype=torch.float32, device=device)
-        self.optimiser = FlatAdam(
-            self.parameters.pieces,
-            lr=self.learning_rate,
-            eps=eps,
-            weight_decay=weight_decay,
-            decoupled_weight_decay=optimiser == "adamw",
-            capturable=device.type == "cuda",
-        )
+        self.optimiser: FlatAdam | EntryAdam
+        if entrywise:
+            self.optimiser = EntryAdam(self.parameters.pieces, lr=self.learning_rate, eps=eps)
+        else:
+            self.optimiser = FlatAdam(
+                self.parameters.pieces,
+                lr=self.learning_rate,
+                eps=eps,
+                weight_decay=weight_decay,
+                decoupled_weight_decay=optimiser == "adamw",
+                capturable=device.type == "cuda",
+            )
         self.statistics: tuple[str, ...] = ()
         self.totals = torch.zeros(0, device=device)
         self._one = torch.ones((), device=device)
@@ -137,15 +149,19 @@ class Engine:
         else:
             total, statistics = self.loss(batch)
             self.parameters.differentiate(total)
-        with torch.no_grad():
-            gradient = self.parameters.gradient
-            norm = torch.linalg.vector_norm(gradient)
-            if self.max_grad_norm is not None:
-                gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-            if self.before_step is not None:
-                self.before_step(statistics, self.learning_rate)
-            self.optimiser.step()
-            self._add(statistics | {"gradient_norm": norm})
+        self.apply(statistics)
+
+    @torch.no_grad()
+    def apply(self, statistics: dict[str, Tensor]) -> None:
+        """What follows the backward pass: clip, move the parameters by the gradient that lies there, count."""
+        gradient = self.parameters.gradient
+        norm = torch.linalg.vector_norm(gradient)
+        if self.max_grad_norm is not None:
+            gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        if self.before_step is not None:
+            self.before_step(statistics, self.learning_rate)
+        self.optimiser.step()
+        self._add(statistics | {"gradient_norm": norm})
 
     def read(self) -> dict[str, Tensor]:
         """Mean of every statistic since the last call, as tensors."""
@@ -165,7 +181,7 @@ class Engine:
             "names": list(self.parameters.names),
             "shapes": [list(shape) for shape in self.parameters.shapes],
             "learning_rate": self.learning_rate.clone(),
-            "optimiser": {"step": states[0]["step"].clone()} | moments,
+            "optimiser": {name: states[0][name].clone() for name in ("step",) if name in states[0]} | moments,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -192,6 +208,27 @@ class Engine:
             self.statistics = tuple(statistics)
             self.totals = torch.zeros(1 + len(statistics), device=self.learning_rate.device)
         self.totals += torch.stack([self._one, *(statistics[name].detach() for name in self.statistics)])
+
+
+class JointEngine:
+    """Several engines that learn from one loss and one backward pass, each with its own learning rate and its own limit
+    of the gradient's norm. Statistics are those of the first."""
+
+    def __init__(self, engines: Sequence[Engine], loss: LossFunction, execution: Execution | None = None) -> None:
+        self.engines = list(engines)
+        self.loss = loss if execution is None else execution.compiled(loss)
+
+    def step(self, batch: Batch) -> None:
+        """One gradient step of all of them on one minibatch."""
+        total, statistics = self.loss(batch)
+        views = [view for engine in self.engines for view in engine.parameters.views]
+        gradients = list(torch.autograd.grad(total, views, materialize_grads=True))
+        for engine in self.engines:
+            count = len(engine.parameters.views)
+            engine.parameters.write_gradient(gradients[:count])
+            del gradients[:count]
+        for number, engine in enumerate(self.engines):
+            engine.apply({} if number else statistics)
 
 
 def copied_state(module: nn.Module) -> dict[str, Any]:

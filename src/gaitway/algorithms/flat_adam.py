@@ -2,6 +2,8 @@
 
 On the CPU those calls take as long as the kernel does for a hundred thousand parameters. State, options and numbers are
 those of `torch.optim.Adam` with `fused=True`.
+
+`EntryAdam` is for a short vector of which a batch concerns some entries alone.
 """
 
 from __future__ import annotations
@@ -56,3 +58,32 @@ class FlatAdam(torch.optim.Adam):
         means, squares = ([self.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq"))
         detached = [parameter.detach() for parameter in parameters]
         self._collected = [detached, gradients, means, squares, [count] * len(detached)]
+
+
+class EntryAdam(torch.optim.Adam):
+    """Adam that moves only the entries whose gradient is not 0: each has its own count of steps, and neither it nor its
+    moments change while nothing concerns it. Every step is the same few operations, so it can be recorded."""
+
+    def __init__(self, parameters: Sequence[Tensor], lr: Tensor, eps: float = 1e-8) -> None:
+        super().__init__(list(parameters), lr=lr, eps=eps, foreach=False)
+        for parameter in parameters:
+            self.state[parameter] = {
+                name: torch.zeros_like(parameter, requires_grad=False) for name in ("steps", "exp_avg", "exp_avg_sq")
+            }
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        (group,) = self.param_groups
+        (first, second), rate, eps = group["betas"], group["lr"], group["eps"]
+        for parameter in group["params"]:
+            state, gradient = self.state[parameter], parameter.grad
+            met = gradient != 0
+            state["steps"].add_(met)
+            mean, square = state["exp_avg"], state["exp_avg_sq"]
+            mean.copy_(torch.where(met, mean.lerp(gradient, 1.0 - first), mean))
+            square.copy_(torch.where(met, square * second + gradient * gradient * (1.0 - second), square))
+            count = state["steps"].clamp(min=1.0)
+            step = (mean / (1.0 - first**count)) / ((square / (1.0 - second**count)).sqrt() + eps)
+            parameter.sub_(rate * step * met)
+
+    step.hooked = True  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,22 @@ class ReplayConfig:
             raise ValueError(f"{key} is {getattr(self, key)}; use a number above 0 and up to 1, {advice}")
 
 
+class Draw(NamedTuple):
+    """Random numbers that an update needs: standard normal, or uniform in [0, 1)."""
+
+    shape: tuple[int, ...]
+    distribution: Literal["normal", "uniform"] = "normal"
+
+    def fill(self, out: Tensor, generator: torch.Generator) -> None:
+        if self.distribution == "normal":
+            out.normal_(generator=generator)
+        else:
+            out.uniform_(generator=generator)
+
+
+NO_DRAWS: Mapping[str, Draw] = {}
+
+
 class AnnotatedRewards(Protocol):
     """What a replay algorithm asks of the reward sources of a run (`rewards.source.Rewards`)."""
 
@@ -95,7 +111,8 @@ class ReplayAlgorithm:
     """Learns from batches of a replay; a leaf class writes `learn`.
 
     `cycle` is after how many updates they repeat (a delayed actor: 2); `learn` is told where in the cycle it stands,
-    and recordings hold whole cycles. `noise_shape` is that of the standard normal numbers an update needs, () for none.
+    and recordings hold whole cycles. `draws` names the random numbers that an update needs, with their shapes and
+    distributions.
     """
 
     config: ReplayConfig
@@ -109,7 +126,7 @@ class ReplayAlgorithm:
         num_envs: int,
         seed: int,
         execution: Execution | None,
-        noise_shape: tuple[int, ...] = (),
+        draws: Mapping[str, Draw] = NO_DRAWS,
         cycle: int = 1,
     ) -> None:
         self.policy, self.config, self.num_envs, self.seed = policy, config, num_envs, seed
@@ -123,14 +140,17 @@ class ReplayAlgorithm:
         """What follows slowly, by name."""
         self.modules: dict[str, nn.Module] = {"policy": policy}
         """What holds parameters, for checkpoints."""
-        self.cycle, self.noise_shape = cycle, noise_shape
+        self.cycle, self.draws = cycle, dict(draws)
         self.updates = 0
         """Updates so far: says where in the cycle the next one stands."""
         together = max(1, config.updates_per_program // cycle) * cycle
         name = type(self).__name__
         self.generator = stream(seed, name.lower(), self.device)
         self._index = torch.zeros(together, config.batch_size, dtype=torch.int64, device=self.device)
-        self._noise = torch.zeros(together, *noise_shape, device=self.device)
+        self._noise = [
+            {name: torch.zeros(draw.shape, device=self.device) for name, draw in self.draws.items()}
+            for _ in range(together)
+        ]
         self._many = self.execution.program(self._learn_many, f"{together} updates of {name}")
         self._single = [
             self.execution.program(partial(self._learn_one, phase), f"an update of {name}") for phase in range(cycle)
@@ -149,8 +169,8 @@ class ReplayAlgorithm:
         self._batch: TransitionBatch | None = None
         self._has_news = False
 
-    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
-        """One update on the transitions `index` [n], with standard normal `noise` of `noise_shape`."""
+    def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
+        """One update on the transitions `index` [n], with the random numbers `noise` that `draws` names."""
         raise TypeError(f"{type(self).__name__} does not implement learn")
 
     # Called by the runner
@@ -321,11 +341,11 @@ class ReplayAlgorithm:
         replay = self.replay
         assert replay is not None
         # priorities change with every update, so those draws are completed within it
-        draw = replay.tickets if isinstance(replay, PrioritisedReplay) else replay.draw
+        locate = replay.tickets if isinstance(replay, PrioritisedReplay) else replay.draw
         for index, noise in zip(self._index[:updates], self._noise, strict=False):
-            draw((self.config.batch_size,), out=index)
-            if self.noise_shape:
-                noise.normal_(generator=self.generator)
+            locate((self.config.batch_size,), out=index)
+            for name, draw in self.draws.items():
+                draw.fill(noise[name], self.generator)
 
     def _learn_many(self) -> None:
         for number, (index, noise) in enumerate(zip(self._index, self._noise, strict=True)):

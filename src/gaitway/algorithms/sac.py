@@ -8,6 +8,7 @@ three see the actor and the temperature as they were before the update, the acto
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,7 @@ from gaitway.agents.soft_actor_critic import SoftActorCritic
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.direct_soft_steps import DirectSteps
 from gaitway.algorithms.engine import Engine, FlatParameters
-from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
 from gaitway.algorithms.soft_steps import ContinuousSteps, DiscreteSteps
 from gaitway.core.execution import Execution
 from gaitway.data.step_replay import StepReplay
@@ -72,8 +73,8 @@ class SAC(ReplayAlgorithm):
     ) -> None:
         config = config or SACConfig()
         # actions now and next
-        noise_shape = () if policy.is_discrete else (2, config.batch_size, *policy.spec.action.shape)
-        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, noise_shape=noise_shape)
+        draws = {} if policy.is_discrete else {"actions": Draw((2, config.batch_size, *policy.spec.action.shape))}
+        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
         self.target_entropy = target_entropy(policy, config)
         self.temperature = Temperature(config.initial_temperature).to(self.device)
         self.modules["temperature"] = self.temperature
@@ -99,12 +100,12 @@ class SAC(ReplayAlgorithm):
             self._set_steps()
         super().update(replay, updates, now)
 
-    def learn(self, index: Tensor, noise: Tensor, phase: int) -> None:
+    def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         """One update on the transitions `index` [n], with the noise [2, n, A] of actions now and next."""
         batch = self.transitions(index)
         batch["action"] = self.steps.action(batch["action"])
         alpha = self.temperature.log_value.detach().exp()
-        target, proposal = self._prepare(batch, noise, alpha)
+        target, proposal = self._prepare(batch, noise.get("actions"), alpha)
         with torch.no_grad():
             entropy = -proposal["log_prob"].mean()
             if self.config.learn_temperature:

@@ -16,6 +16,7 @@ dataset did, by the loss `- lambda mean Q_1(s, pi(s)) + mean (pi(s) - a)^2` with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -24,6 +25,7 @@ from torch import Tensor
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
 from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.ddpg import DDPG, DDPGConfig, Loss
+from gaitway.algorithms.replay_algorithm import Draw
 from gaitway.functional.value_losses import smoothed_action
 
 
@@ -56,11 +58,12 @@ class TD3(DDPG):
     config_class: ClassVar[type[TD3Config]] = TD3Config
 
     def noise_and_cycle(self, policy: DeterministicActorCritic, config: TD3Config) -> dict[str, Any]:
-        return {"noise_shape": (config.batch_size, *policy.spec.action.shape), "cycle": config.policy_delay}
+        draws = {"smoothing": Draw((config.batch_size, *policy.spec.action.shape))}
+        return {"draws": draws, "cycle": config.policy_delay}
 
-    def next_action(self, action: Tensor, noise: Tensor) -> Tensor:
-        """Smoothed by `noise` [n, A]."""
-        return smoothed_action(action, noise, self.config.target_noise, self.config.target_noise_limit)
+    def next_action(self, action: Tensor, noise: Mapping[str, Tensor]) -> Tensor:
+        """Smoothed by noise [n, A]."""
+        return smoothed_action(action, noise["smoothing"], self.config.target_noise, self.config.target_noise_limit)
 
 
 @dataclass(frozen=True)
