@@ -7,7 +7,6 @@ import threading
 import imageio.v3 as iio
 import numpy as np
 import pytest
-import torch
 
 from gaitway import ActorCritic, make_env
 from gaitway.envs.pictures.render import rendering_problem
@@ -30,7 +29,7 @@ def judge(video: VideoConfig = SHORT, env_id: str = "HalfCheetah-v5") -> Judge:
     def make(purpose: str, number: int):
         return make_env(env_id, number, purpose=purpose)
 
-    return Judge(RunnerConfig(total_steps=1, video=video), Cast(policy), torch.device("cpu"), make)
+    return Judge(RunnerConfig(total_steps=1, video=video), Cast(policy), env, make)
 
 
 @needs_film

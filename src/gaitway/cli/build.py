@@ -26,6 +26,7 @@ from gaitway.rewards.source import Rewards
 from gaitway.runners.callbacks import CALLBACKS
 from gaitway.runners.cast import AGENTS, Cast
 from gaitway.runners.checkpoint import Checkpoints
+from gaitway.runners.evaluate import result_names
 from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
@@ -59,8 +60,7 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
             raise ConfigError(
                 "evaluation.env changes observations or actions; a policy needs those it was trained with"
             )
-        known = ["return", "length", "return_std", *twin.spec.metrics]
-        known += ["stochastic_return"] if config.evaluation.stochastic else []
+        known = result_names(twin.spec, config.evaluation)
     if config.evaluation.metric not in known:
         raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")
 

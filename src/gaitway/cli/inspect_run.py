@@ -7,6 +7,7 @@ import json
 import logging
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from gaitway.envs.robots.registry import ROBOTS
 from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
+from gaitway.runners.evaluate import evaluation_instances
+from gaitway.runners.trials import Trials
 
 log = logging.getLogger("gaitway")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -36,21 +39,25 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 def evaluate(options: argparse.Namespace) -> int:
     folder, config = open_run(options.run)
-    episodes = options.episodes or config.evaluation.episodes
-    with build_env(config, "evaluation", min(episodes, 64)) as env:
+    contract, evaluation = EnvSpec.from_dict(folder.read_contract()), config.evaluation
+    episodes = options.episodes or evaluation.episodes
+    if options.episodes:  # goals of each task, where the task counts goals
+        evaluation = replace(evaluation, trials=options.episodes)
+    with build_env(config, "evaluation", evaluation_instances(contract, episodes)) as env:
         loaded = load_policy(folder, config, env.spec, options.checkpoint)
 
         def make_policy(stochastic: bool) -> InferencePolicy | CastPolicy:
             return loaded.inference(stochastic, stream(config.seed, "evaluation", env.device))
 
-        result: dict[str, Any] = dict(evaluate_policy(env, make_policy, config.evaluation, episodes))
-    result |= {"episodes": episodes, "checkpoint": loaded.which, "steps": loaded.steps}
+        result: dict[str, Any] = dict(evaluate_policy(env, make_policy, evaluation, episodes))
+    how = {"episodes": episodes} if Trials.of(contract) is None else {"trials": evaluation.trials}
+    result |= how | {"checkpoint": loaded.which, "steps": loaded.steps}
     if options.json:
         print(json.dumps(result))
         return 0
     console.print(
-        f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,}), {episodes} episodes on seeds "
-        f"0..{episodes - 1}"
+        f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,}), "
+        + (f"{episodes} episodes on seeds 0..{episodes - 1}" if "episodes" in how else f"{how['trials']} trials a kind")
     )
     for name, value in sorted(result.items()):
         if isinstance(value, float):

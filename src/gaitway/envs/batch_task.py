@@ -56,6 +56,8 @@ class BatchTask:
     """What is measured besides the reward, its terms for example; logged and drawn under these names."""
     flags: tuple[str, ...] = ()
     """Those of `metrics` that say whether something happened, 0 or 1: counted once per episode."""
+    reductions: Mapping[str, str] = {}
+    """How a metric becomes one number of an episode where that is not the mean over its steps: `sum` or `last`."""
     options: Mapping[str, Any] = {}
     """Options that differ from the task's defaults."""
     facts: Mapping[str, Any] = {}

@@ -325,4 +325,5 @@ def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
         flags=tuple(task.flags),
         options=dict(task.options),
         facts=dict(task.facts),
+        reductions=dict(task.reductions),
     )

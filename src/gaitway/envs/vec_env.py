@@ -116,6 +116,8 @@ class EnvSpec:
     flags: tuple[str, ...] = ()
     """Those of `metrics` that say whether something happened, 0 or 1: counted once per episode, not averaged over
     steps. Those of `EVENTS` are counted so without being named."""
+    reductions: Mapping[str, str] = field(default_factory=dict)
+    """How a metric becomes one number of an episode, where that is not its mean over the steps: `sum` or `last`."""
     reset_rows: bool = False
     """True if the environment needs a step of its own to reset after an end; `Step.valid` is false in that step."""
     exact_state: bool = True
@@ -128,11 +130,23 @@ class EnvSpec:
     def __post_init__(self) -> None:
         if unknown := [name for name in self.flags if name not in self.metrics]:
             raise ValueError(f"flags of {self.id} names {unknown[0]!r}, which is not among its metrics: add it there")
+        for name, reduction in self.reductions.items():
+            if name not in self.metrics or reduction not in ("mean", "sum", "last"):
+                raise ValueError(
+                    f"reductions of {self.id} has {name!r}: {reduction!r}; use its metrics, and mean, sum or last"
+                )
 
     @property
     def events(self) -> frozenset[str]:
         """The metrics that an episode has or has not: 1 if they were at any of its steps."""
         return frozenset((*EVENTS, *self.flags))
+
+    def reduction(self, name: str) -> str:
+        """How metric `name` becomes one number of an episode: `total` (told at its end), `any`, `mean`, `sum` or
+        `last`."""
+        if name.endswith("_episode"):
+            return "total"
+        return "any" if name in self.events else self.reductions.get(name, "mean")
 
     def group(self, name: str) -> ObservationGroup:
         for group in self.groups:
@@ -147,7 +161,7 @@ class EnvSpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
-        plain["options"], plain["facts"] = dict(self.options), dict(self.facts)
+        plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
         return plain
 
     @classmethod

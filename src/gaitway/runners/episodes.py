@@ -12,6 +12,7 @@ import torch
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EVENTS
 from gaitway.functional.policy_losses import weighted_mean
+from gaitway.runners.trials import Trials, TrialStatistics
 
 
 class EpisodeStatistics:
@@ -20,13 +21,16 @@ class EpisodeStatistics:
     `events` are metrics that tell whether something happened: an episode has one if it did at any of its steps.
     """
 
-    def __init__(self, num_envs: int, window: int = 100, events: Iterable[str] = EVENTS) -> None:
+    def __init__(
+        self, num_envs: int, window: int = 100, events: Iterable[str] = EVENTS, trials: Trials | None = None
+    ) -> None:
         self.running_return = np.zeros(num_envs)
         self.running_length = np.zeros(num_envs, dtype=np.int64)
         self.returns: deque[float] = deque(maxlen=window)
         self.lengths: deque[int] = deque(maxlen=window)
         self.finished = 0
         self.events = frozenset(events)
+        self.trials = None if trials is None else TrialStatistics(trials)
         self.running_events: dict[str, np.ndarray] = {}
         self._happened: dict[str, list[float]] = {}
         """By event, one number for each episode that ended in the rollout counted last."""
@@ -50,6 +54,8 @@ class EpisodeStatistics:
             self.finished += 1
         self.running_return -= base_return
         self.running_length -= base_length
+        if self.trials is not None:
+            self.trials.add(ws)
         for name in [name for name in _metrics_of(ws) if name in self.events]:
             value = ws[f"env/metric/{name}"].cpu().numpy() * counted
             self._add_event(name, value, rows, columns)
@@ -91,7 +97,7 @@ class EpisodeStatistics:
                     found[f"env/{name}"] = float((value * done).sum()) / ends
             else:
                 found[f"env/{name}"] = float(weighted_mean(value, weight))
-        return found
+        return found if self.trials is None else found | self.trials.metrics()
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -101,6 +107,7 @@ class EpisodeStatistics:
             "lengths": list(self.lengths),
             "finished": self.finished,
             "events": {name: torch.from_numpy(value.copy()) for name, value in self.running_events.items()},
+            **({} if self.trials is None else {"trials": self.trials.state_dict()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -110,6 +117,8 @@ class EpisodeStatistics:
         self.lengths = deque(state["lengths"], maxlen=self.lengths.maxlen)
         self.finished = state["finished"]
         self.running_events = {name: value.numpy().copy() for name, value in state.get("events", {}).items()}
+        if self.trials is not None:
+            self.trials.load_state_dict(state.get("trials", {}))
 
 
 def _metrics_of(ws: Workspace) -> list[str]:

@@ -6,14 +6,16 @@ agree exactly and two policies meet the same starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gaitway.envs.vec_env import Observation, VecEnv
+from gaitway.agents.policy import Actor
+from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.runners.trials import INSTANCES, Trials, run_trials
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class EvaluationConfig:
     """Environment steps between evaluations, 0 for only at the end."""
     episodes: int = 10
     """Episodes per evaluation, on seeds 0 to episodes - 1."""
+    trials: int = 50
+    """Trials of each kind, in environments that count trials (goals of a task) instead of episodes."""
     stochastic: bool = True
     """Also measure the policy with its exploration noise."""
     metric: str = "return"
@@ -39,14 +43,6 @@ class EvaluationConfig:
             raise ValueError(f"{found}; use >= 0, >= 1 and >= 1")
 
 
-class Actor(Protocol):
-    """Anything that maps observations to actions and can forget: an `InferencePolicy`, a script."""
-
-    def __call__(self, obs: Observation) -> Tensor: ...
-
-    def reset(self, mask: Tensor | None = None) -> None: ...
-
-
 def run_episodes(env: VecEnv, act: Actor, episodes: int, max_steps: int = 10_000) -> dict[str, Tensor]:
     """One episode on each seed 0..episodes-1; every result is float64 [episodes]: return, length and the metrics."""
     parts = []
@@ -59,10 +55,13 @@ def run_episodes(env: VecEnv, act: Actor, episodes: int, max_steps: int = 10_000
 def evaluate(
     env: VecEnv, make_policy: Callable[[bool], Actor], config: EvaluationConfig, episodes: int | None = None
 ) -> dict[str, float]:
-    """Means over episodes: return, length, the environment's metrics, and `stochastic_return` if asked for.
+    """Means over episodes: return, length, the environment's metrics, and `stochastic_return` if asked for; or, in an
+    environment that counts trials, what `run_trials` returns.
 
     `make_policy(stochastic)` gives a policy with fresh memory and its own random stream.
     """
+    if Trials.of(env.spec) is not None:
+        return _evaluate_trials(env, make_policy, config)
     episodes = episodes or config.episodes
     table = run_episodes(env, make_policy(False), episodes, config.max_steps)
     result = {name: float(values.nanmean()) for name, values in table.items()}
@@ -73,6 +72,27 @@ def evaluate(
     return result
 
 
+def _evaluate_trials(env: VecEnv, make_policy: Callable[[bool], Actor], config: EvaluationConfig) -> dict[str, float]:
+    result = run_trials(env, make_policy(False), config.trials, config.max_steps)
+    if config.stochastic:
+        noisy = run_trials(env, make_policy(True), config.trials, config.max_steps)
+        result |= {f"stochastic_{name}": noisy[name] for name in ("return", "success")}
+    return result
+
+
+def evaluation_instances(spec: EnvSpec, episodes: int) -> int:
+    """How many instances an evaluation runs at once."""
+    return INSTANCES if Trials.of(spec) is not None else min(episodes, INSTANCES)
+
+
+def result_names(spec: EnvSpec, config: EvaluationConfig) -> list[str]:
+    """The names of what an evaluation measures, but for those of single kinds of trials."""
+    if Trials.of(spec) is not None:
+        found = ["return", "length", "success"]
+        return found + (["stochastic_return", "stochastic_success"] if config.stochastic else [])
+    return ["return", "length", "return_std", *spec.metrics] + (["stochastic_return"] if config.stochastic else [])
+
+
 def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: int) -> dict[str, Tensor]:
     """One episode of every instance, which start from `seeds`: return, length and the metrics, float64 [B]."""
     obs = env.reset(seed=seeds)
@@ -80,11 +100,11 @@ def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: in
     running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     totals = {name: torch.zeros(env.num_envs, dtype=torch.float64, device=env.device) for name in ("return", "length")}
     unknown = float("nan")  # a total that no end has told
+    reductions = {name: env.spec.reduction(name) for name in env.spec.metrics}
     metrics = {
-        name: torch.full_like(totals["return"], unknown if name.endswith("_episode") else 0.0)
-        for name in env.spec.metrics
+        name: torch.full_like(totals["return"], unknown if reduction == "total" else 0.0)
+        for name, reduction in reductions.items()
     }
-    events = env.spec.events
     for _ in range(max_steps):
         step = env.step(act(obs))
         counted = running if step.valid is None else running & step.valid
@@ -92,25 +112,24 @@ def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: in
         totals["length"] += counted
         ended = step.terminated | step.truncated
         for name, total in metrics.items():
-            _add_metric(name, name in events, total, step.metrics, counted, counted & ended)
+            _add_metric(reductions[name], total, step.metrics[name].double(), counted, counted & ended)
         running = running & ~ended
         if not bool(running.any()):
             break
         act.reset(ended if step.valid is None else ended | ~step.valid)
         obs = step.obs
     for name, total in metrics.items():
-        is_mean = name not in events and not name.endswith("_episode")
-        totals[name] = total / totals["length"].clamp(min=1) if is_mean else total
+        totals[name] = total / totals["length"].clamp(min=1) if reductions[name] == "mean" else total
     return {name: value.cpu() for name, value in totals.items()}
 
 
-def _add_metric(
-    name: str, is_event: bool, total: Tensor, values: Mapping[str, Tensor], counted: Tensor, at_end: Tensor
-) -> None:
-    value = values[name].double()
-    if name.endswith("_episode"):
+def _add_metric(reduction: str, total: Tensor, value: Tensor, counted: Tensor, at_end: Tensor) -> None:
+    """Take one step's `value` [B] of a metric into its `total` [B]."""
+    if reduction == "total":
         total.copy_(torch.where(at_end, value, total))
-    elif is_event:
+    elif reduction == "any":
         total.copy_(torch.where(counted, torch.maximum(total, value), total))
+    elif reduction == "last":
+        total.copy_(torch.where(counted, value, total))
     else:
         total += torch.where(counted, value, 0.0)

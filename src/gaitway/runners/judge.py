@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gaitway.agents.policy import CastPolicy, InferencePolicy
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.cast import Cast
-from gaitway.runners.evaluate import evaluate
+from gaitway.runners.evaluate import evaluate, evaluation_instances
 from gaitway.runners.film import Film, start_film
 from gaitway.runners.runner_config import RunnerConfig
 
@@ -26,8 +24,10 @@ MakeEnv = Callable[[str, int], VecEnv]
 class Judge:
     """Measures and films a policy. Without `make_env` it has nowhere to do so and stays silent."""
 
-    def __init__(self, config: RunnerConfig, cast: Cast, device: torch.device, make_env: MakeEnv | None) -> None:
-        self.config, self.cast, self.device, self.make_env = config, cast, device, make_env
+    def __init__(self, config: RunnerConfig, cast: Cast, env: VecEnv, make_env: MakeEnv | None) -> None:
+        """`env` is the one trained in."""
+        self.config, self.cast, self.device, self.make_env = config, cast, env.device, make_env
+        self._instances = evaluation_instances(env.spec, config.evaluation.episodes)
         self.best: dict[str, Any] = {}
         self.last: dict[str, Any] = {}
         self.evaluations_since_best = 0
@@ -39,7 +39,7 @@ class Judge:
     def open(self) -> VecEnv | None:
         """The environment of evaluations, made when it is first asked for; None without `make_env`."""
         if self.env is None and self.make_env is not None:
-            self.env = self.make_env("evaluation", min(self.config.evaluation.episodes, 64))
+            self.env = self.make_env("evaluation", self._instances)
         return self.env
 
     def measure(self, steps: int) -> dict[str, float] | None:
@@ -57,7 +57,8 @@ class Judge:
             self.evaluations_since_best = 0
         else:
             self.evaluations_since_best += 1
-        log.info("step %d: evaluation %s", steps, " ".join(f"{k} {v:.4g}" for k, v in sorted(result.items())))
+        told = " ".join(f"{k} {v:.4g}" for k, v in sorted(result.items()) if "/" not in k)
+        log.info("step %d: evaluation %s", steps, told)
         return result
 
     def verdict(self) -> str | None:

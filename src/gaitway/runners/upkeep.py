@@ -34,6 +34,7 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.signals import GracefulStop
+from gaitway.runners.trials import Trials
 from gaitway.version import __version__
 
 log = logging.getLogger("gaitway")
@@ -69,8 +70,8 @@ class Upkeep:
         self.env, self.callbacks = env, Callbacks(callbacks)
         self.planned = config.total_steps
         """Environment steps that schedules stretch over."""
-        self.judge = Judge(config, cast, env.device, make_env)
-        self.episodes = EpisodeStatistics(env.num_envs, events=env.spec.events)
+        self.judge = Judge(config, cast, env, make_env)
+        self.episodes = EpisodeStatistics(env.num_envs, events=env.spec.events, trials=Trials.of(env.spec))
         self.checkpoints: Checkpoints | None = None
         if folder is not None:
             self.checkpoints = Checkpoints(folder.checkpoints, folder.run_id, config.checkpoints, attachments)
