@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from gaitway.core.seeding import stream
-from gaitway.nn.ensemble import Ensemble, EnsembleLayerNorm, EnsembleLinear, constant_twin
+from gaitway.nn.ensemble import Ensemble, EnsembleLayerNorm, EnsembleLayers, EnsembleLinear, constant_twin
 from gaitway.nn.trunks import Network
 
 MEMBERS = 3
@@ -25,10 +25,17 @@ def members_of(ensemble, **options):
         assert list(own) == list(stacked)
         with torch.no_grad():
             for name, p in own.items():
-                value = stacked[name][member]  # weights [in, out], biases and normalisations [1, width]
-                p.copy_(value.squeeze(0) if len(value) == 1 and p.ndim == 1 else value.T)
+                p.copy_(of_member(stacked[name], member, network, name))
         networks.append(network)
     return networks
+
+
+def of_member(stacked, member, network, name):
+    """A member's part of an ensemble's parameter (weights [in, out], others [1, width]) as its `network` keeps it."""
+    value = stacked[member]
+    if network.get_parameter(name).ndim == 1:
+        return value.squeeze(0)
+    return value.T if isinstance(network.get_submodule(name.rpartition(".")[0]), nn.Linear) else value
 
 
 @pytest.mark.parametrize("outputs", [1, 4])  # a single one is not a matrix product
@@ -50,12 +57,29 @@ def test_outputs_and_gradients_are_those_of_separate_networks(trunk, layer_norm,
     flat = [p for parameters in separate for p in parameters]
     wanted = torch.autograd.grad((expected * weight).sum(), [x, *flat])
     assert_close(found[0], wanted[0], atol=1e-12, rtol=1e-10)
-    count = len(separate[0])
-    for index, gradient in enumerate(found[1:]):
+    names = [name for name, _ in networks[0].named_parameters()]
+    for index, (name, gradient) in enumerate(zip(names, found[1:], strict=True)):
         for member in range(MEMBERS):
-            own = wanted[1 + member * count + index]
-            stacked = gradient[member]
-            assert_close(stacked.squeeze(0) if own.ndim == 1 else stacked.T, own, atol=1e-12, rtol=1e-10)
+            own = wanted[1 + member * len(names) + index]
+            assert_close(of_member(gradient, member, networks[member], name), own, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("init", ["default", "orthogonal"])
+def test_d2rl_ensembles_read_the_layout_of_whole_layers(init):
+    """Weights [N, hidden + input, width], drawn like the layers that each member has in the present layout."""
+    ensemble = Ensemble(MEMBERS, 5, (8, 7), 1, trunk="d2rl", init=init, generator=stream(0, "parameters")).double()
+    layers = EnsembleLayers(MEMBERS, init, stream(0, "parameters"))
+    whole = [layers.linear(5, 8, 2**0.5).double(), layers.linear(13, 7, 2**0.5).double()]
+    x = randn(6, 5).double()
+    h = [(x @ whole[0].weight[n] + whole[0].bias[n]).clamp(min=0) for n in range(MEMBERS)]
+    h = [(torch.cat((h[n], x), -1) @ whole[1].weight[n] + whole[1].bias[n]).clamp(min=0) for n in range(MEMBERS)]
+    expected = ensemble.network.last(torch.stack(h))
+    assert_close(ensemble(x), expected, atol=1e-12, rtol=1e-12)
+    other = Ensemble(MEMBERS, 5, (8, 7), 1, trunk="d2rl").double()
+    other.network.last.load_state_dict(ensemble.network.last.state_dict())
+    state = {f"linears.{i}.{name}": value for i in (0, 1) for name, value in whole[i].state_dict().items()}
+    other.network.trunk.load_state_dict(state)
+    assert torch.equal(other(x), ensemble(x))
 
 
 def test_columns_that_come_apart_are_the_last_ones():

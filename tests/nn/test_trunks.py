@@ -35,22 +35,100 @@ def test_mlp_is_linear_layers_and_activations():
     assert trunk.outputs == 4
 
 
-def test_d2rl_feeds_the_input_to_every_layer():
-    trunk, x = made("d2rl", (5, 5, 4)), x_of(7, 3)
-    assert [layer.in_features for layer in trunk.linears] == [3, 8, 8]
-    h = x
-    for index, layer in enumerate(trunk.linears):
-        h = torch.cat((h, x), -1) if index else h  # hidden values first, then the input
-        h = (h @ layer.weight.T + layer.bias).clamp(min=0)
-    assert_close(trunk(x), h)
+def whole_layers(trunk):
+    """A D2RL trunk's layers on [hidden, input], each a weight [hidden + inputs, width] and a bias, cut out by hand."""
+    first, layers = 0, []
+    for index, width in enumerate(trunk.widths):
+        columns = slice(first, first + width)
+        own = trunk.input.weight[..., columns]
+        weight = torch.cat((trunk.hidden[index - 1].weight, own), -2) if index else own
+        layers.append((weight, trunk.bias[..., columns]))
+        first += width
+    return layers
 
 
-@pytest.mark.parametrize("kind", ["mlp", "d2rl"])
-def test_layer_norm_stands_between_linear_layer_and_activation(kind):
-    trunk, x = made(kind, (5, 4), layer_norm=True), x_of(7, 3)
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("shape", [(7, 3), (3,), (2, 7, 3)])
+def test_d2rl_is_layers_on_the_hidden_values_and_the_input(shape, layer_norm):
+    trunk, x = made("d2rl", (5, 6, 4), layer_norm).double(), x_of(*shape).double().requires_grad_()
+    assert [list(weight.shape) for weight, _ in whole_layers(trunk)] == [[3, 5], [8, 6], [9, 4]]
     h = x
-    for index, (layer, norm) in enumerate(zip(trunk.linears, trunk.norms, strict=True)):
-        h = torch.cat((h, x), -1) if index and kind == "d2rl" else h
+    for index, (weight, bias) in enumerate(whole_layers(trunk)):
+        h = (torch.cat((h, x), -1) if index else h) @ weight + bias  # hidden values first, then the input
+        h = (normalised(h, trunk.norms[index]) if layer_norm else h).clamp(min=0)
+    found, learnt = trunk(x), [x, *trunk.parameters()]
+    assert_close(found, h, atol=1e-12, rtol=1e-12)
+    factor = torch.randn(h.shape, generator=stream(2, "test")).double()
+    gradients = [torch.autograd.grad((y * factor).sum(), learnt) for y in (found, h)]
+    assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
+    assert all(gradient.abs().max() > 0 for gradient in gradients[0])
+
+
+def test_d2rl_starts_like_layers_on_the_hidden_values_and_the_input():
+    trunk = make_trunk("d2rl", 50, (200, 200, 200), SingleLayers(generator=stream(0, "parameters")))
+    for (weight, bias), fan_in in zip(whole_layers(trunk), (50, 250, 250), strict=True):
+        bound = fan_in**-0.5
+        parts = [bias, weight[-50:]] + ([weight[:-50]] if fan_in > 50 else [])
+        for part in parts:  # biases, the input's columns and the hidden values' alike
+            assert 0.95 * bound < part.abs().max() <= bound
+            assert part.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+    drawn = SingleLayers(generator=stream(0, "parameters"))
+    for (weight, bias), (inputs, outputs) in zip(
+        whole_layers(trunk), [(50, 200), (250, 200), (250, 200)], strict=True
+    ):  # one layer after the other, its weight and then its bias
+        layer = drawn.linear(inputs, outputs, 1.0)
+        assert torch.equal(weight, layer.weight.T)
+        assert torch.equal(bias, layer.bias)
+
+
+def test_orthogonal_d2rl_layers_are_orthogonal_as_a_whole():
+    trunk = make_trunk("d2rl", 3, (4, 5), SingleLayers("orthogonal", stream(0, "parameters")))
+    first, second = (weight for weight, _ in whole_layers(trunk))
+    assert_close(first @ first.T, 2.0 * torch.eye(3))  # gain sqrt(2)
+    assert_close(second.T @ second, 2.0 * torch.eye(5))  # [4 hidden + 3 inputs, 5]
+    assert trunk.bias.abs().max() == 0
+
+
+def old_state(trunk):
+    """A D2RL trunk's state in the layout of whole layers."""
+    state = {f"norms.{name}": value for name, value in (trunk.norms or nn.Module()).state_dict().items()}
+    for index, (weight, bias) in enumerate(whole_layers(trunk)):
+        state |= {f"linears.{index}.weight": weight.mT if weight.ndim == 2 else weight, f"linears.{index}.bias": bias}
+    return {name: value.detach() for name, value in state.items()}
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_d2rl_reads_the_layout_of_whole_layers(layer_norm):
+    trunk, x = made("d2rl", (5, 6, 4), layer_norm), x_of(7, 3)
+    state = old_state(trunk)
+    whole = {name: value.clone() for name, value in state.items()}
+    network = Network(3, (5, 6, 4), 2, trunk="d2rl", layer_norm=layer_norm)
+    other = {f"trunk.{name}": value for name, value in state.items()}
+    network.load_state_dict(other | {f"last.{name}": value for name, value in network.last.state_dict().items()})
+    assert torch.equal(network.trunk(x), trunk(x))
+    assert state.keys() == whole.keys()  # what was given stays as it was
+    h = x
+    for index in range(3):
+        h = torch.cat((h, x), -1) if index else h
+        h = h @ whole[f"linears.{index}.weight"].T + whole[f"linears.{index}.bias"]
+        h = (normalised(h, trunk.norms[index]) if layer_norm else h).clamp(min=0)
+    assert_close(network.trunk(x), h)
+    del state["linears.2.bias"]
+    with pytest.raises(RuntimeError, match="linears"):  # what is not whole is not read
+        trunk.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        made("d2rl", (5, 6, 4), layer_norm, inputs=4).load_state_dict(old_state(trunk))
+
+
+def test_a_deep_network_without_layers_has_nothing_to_skip():
+    network, x = Network(3, (), 2, trunk="d2rl"), x_of(7, 3)
+    assert_close(network(x), x @ network.last.weight.T + network.last.bias)
+
+
+def test_mlp_layer_norm_stands_between_linear_layer_and_activation():
+    trunk, x = made("mlp", (5, 4), layer_norm=True), x_of(7, 3)
+    h = x
+    for layer, norm in zip(trunk.linears, trunk.norms, strict=True):
         h = normalised(h @ layer.weight.T + layer.bias, norm).clamp(min=0)
     assert_close(trunk(x), h)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,35 +49,98 @@ class SingleLayers:
 
 
 class StackedTrunk(nn.Module):
-    """Linear layers, each followed by its normalisation (with `layer_norm`) and the activation.
-
-    With `skip` every layer after the first reads the hidden values and the input side by side, so that the input is not
-    lost on the way through a deep network (Sinha et al. 2020, "D2RL: Deep dense architectures in reinforcement
-    learning").
-    """
+    """Linear layers, each followed by its normalisation (with `layer_norm`) and the activation."""
 
     def __init__(
-        self, inputs: int, hidden: Sequence[int], layers: Layers, activation: str, layer_norm: bool, skip: bool
+        self, inputs: int, hidden: Sequence[int], layers: Layers, activation: str, layer_norm: bool = False
     ) -> None:
         super().__init__()
         sizes = [inputs, *hidden]
-        extra = [inputs if skip and index else 0 for index in range(len(hidden))]
         self.linears = nn.ModuleList(
-            layers.linear(size + more, width, HIDDEN_GAIN)
-            for size, more, width in zip(sizes, extra, hidden, strict=False)
+            layers.linear(size, width, HIDDEN_GAIN) for size, width in zip(sizes, hidden, strict=False)
         )
         self.norms = nn.ModuleList(layers.norm(width) for width in hidden) if layer_norm else None
         self.activation = in_place(make_activation(activation))
-        self.skip, self.outputs = skip, sizes[-1]
+        self.outputs = sizes[-1]
 
     def forward(self, x: Tensor) -> Tensor:
         h = x
         for index, layer in enumerate(self.linears):
-            h = layer(torch.cat((h, x), -1) if self.skip and index else h)
+            h = layer(h)
             if self.norms is not None:
                 h = self.norms[index](h)
             h = self.activation(h)
         return h
+
+
+class Product(nn.Module):
+    """`(added, x) -> added + x W` with `weight` [inputs, outputs], or [N, inputs, outputs] for N networks at once."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach().clone(memory_format=torch.contiguous_format))
+
+    def forward(self, added: Tensor, x: Tensor) -> Tensor:
+        if x.ndim != self.weight.ndim:  # one network on inputs with further leading axes
+            return added + x @ self.weight
+        return (torch.baddbmm if x.ndim == 3 else torch.addmm)(added, x, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"weight={list(self.weight.shape)}"
+
+
+class SkipTrunk(nn.Module):
+    """Layers that after the first one read the hidden values and the input side by side, so that the input is not lost
+    on the way through a deep network (Sinha et al. 2020, "D2RL: Deep dense architectures in reinforcement learning").
+
+    The input is the same for all layers, so its part of all of them is one product, `x W + b` [..., sum of widths];
+    layer i takes its columns of it and adds its own product of the hidden values. The result is that of layers on
+    `[hidden, input]`, and so is the start: each layer is drawn whole.
+    """
+
+    def __init__(
+        self, inputs: int, hidden: Sequence[int], layers: Layers, activation: str, layer_norm: bool = False
+    ) -> None:
+        super().__init__()
+        sizes = [inputs, *(width + inputs for width in hidden[:-1])]
+        whole = [layers.linear(size, width, HIDDEN_GAIN) for size, width in zip(sizes, hidden, strict=True)]
+        weight, between = _split_weights([layer.get_parameter("weight") for layer in whole])
+        self.input = Product(weight)
+        self.bias = nn.Parameter(torch.cat([layer.get_parameter("bias").detach() for layer in whole], -1))
+        self.hidden = nn.ModuleList(Product(part) for part in between)
+        self.norms = nn.ModuleList(layers.norm(width) for width in hidden) if layer_norm else None
+        self.activation = make_activation(activation)  # not in place: it would overwrite a part of the one product
+        self.widths, self.outputs = list(hidden), hidden[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, *parts = self.input(self.bias, x).split(self.widths, -1)
+        h = self._activated(h, 0)
+        for index, (product, part) in enumerate(zip(self.hidden, parts, strict=True), start=1):
+            h = self._activated(product(part, h), index)
+        return h
+
+    def _activated(self, h: Tensor, layer: int) -> Tensor:
+        return self.activation(h if self.norms is None else self.norms[layer](h))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Reads also the layout of whole layers on `[hidden, input]`: `linears.<i>.weight` and `linears.<i>.bias`."""
+        names = [f"{prefix}linears.{index}" for index in range(len(self.widths))]
+        if all(f"{name}.{kind}" in state_dict for name in names for kind in ("weight", "bias")):
+            weights = [state_dict.pop(f"{name}.weight") for name in names]
+            biases = [state_dict.pop(f"{name}.bias") for name in names]
+            state_dict[f"{prefix}input.weight"], between = _split_weights(weights)
+            state_dict[f"{prefix}bias"] = torch.cat(biases, -1)
+            state_dict |= {f"{prefix}hidden.{index}.weight": part for index, part in enumerate(between)}
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _split_weights(weights: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Of the weights of whole layers, the input's part of all of them [..., inputs, sum of widths], and the hidden
+    values' part of each but the first [..., width, width]."""
+    first, *rest = [weight.mT if weight.ndim == 2 else weight for weight in weights]  # nn.Linear keeps outputs first
+    inputs = first.shape[-2]
+    whole_input = torch.cat([first, *(weight[..., -inputs:, :] for weight in rest)], -1)
+    return whole_input, [weight[..., :-inputs, :] for weight in rest]
 
 
 class ResidualTrunk(nn.Module):
@@ -116,7 +179,7 @@ def make_trunk(
     layers: Layers,
     activation: str = "relu",
     layer_norm: bool = False,
-) -> StackedTrunk | ResidualTrunk:
+) -> StackedTrunk | SkipTrunk | ResidualTrunk:
     """The trunk called `kind`. `layer_norm` puts a normalisation behind each linear layer of `mlp` and `d2rl`; the
     blocks of `residual` have theirs always."""
     for size in (inputs, *hidden):
@@ -126,7 +189,9 @@ def make_trunk(
         return ResidualTrunk(inputs, hidden, layers, activation)
     if kind not in ("mlp", "d2rl"):
         raise ValueError(f"no trunk {kind!r}; known: mlp, d2rl, residual")
-    return StackedTrunk(inputs, hidden, layers, activation, layer_norm, skip=kind == "d2rl")
+    if kind == "d2rl" and hidden:
+        return SkipTrunk(inputs, hidden, layers, activation, layer_norm)
+    return StackedTrunk(inputs, hidden, layers, activation, layer_norm)
 
 
 class Network(nn.Module):
@@ -154,7 +219,7 @@ class Network(nn.Module):
 
     def sequence(self) -> list[nn.Module] | None:
         """Linear layers and activations in turn, if that is all the network consists of."""
-        if type(self.trunk) is not StackedTrunk or self.trunk.skip or self.trunk.norms is not None:
+        if type(self.trunk) is not StackedTrunk or self.trunk.norms is not None:
             return None
         layers = [layer for linear in self.trunk.linears for layer in (linear, self.trunk.activation)]
         return [*layers, self.last]
