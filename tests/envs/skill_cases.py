@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.tasks.skills.goal_logic import GoalLogic
 from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig
 from gaitway.envs.tasks.skills.task import SkillTask
 from gaitway.envs.vec_env import Step
@@ -30,6 +31,17 @@ def make_skills(
     """An environment in float64, so that its numbers can be computed again."""
     task = kind(robot, CONFIGS[robot](**options), options)
     return MujocoBatchEnv(task, num_envs, seed, threads, dtype=torch.float64)
+
+
+def task_with(logic: type[GoalLogic]) -> type[SkillTask]:
+    """The skill task with goals by other rules."""
+
+    class Twin(SkillTask):
+        def attach(self, batch):
+            self.logic = logic(self.robot.name, self.config, self.space, self.robot.nu)
+            super().attach(batch)
+
+    return Twin
 
 
 def actions(env: MujocoBatchEnv, steps: int, scale: float = 1.0) -> torch.Tensor:

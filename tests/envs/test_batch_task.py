@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from mujoco.batch import Batch, SimulationError
 
-from gaitway.envs.batch_task import NO_SENSORS, STAGE_POSITION, BatchTask, resolve_options
+from gaitway.envs.batch_task import NO_SENSORS, STAGE_POSITION, BatchTask
 from gaitway.envs.robots import world
 from gaitway.envs.robots.robot import Robot
+from gaitway.envs.task_options import resolve_options
 
 SUBSTEPS = 7
 BALL = """

@@ -8,16 +8,14 @@ on whole arrays; only `draw` is called once per restarted instance.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 
-from gaitway.core.config import did_you_mean
 from gaitway.envs.robots import world
 from gaitway.envs.robots.robot import Robot
 from gaitway.envs.vec_env import ActionSpec, ObservationGroup
@@ -32,8 +30,6 @@ NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 Arrays = dict[str, np.ndarray]
 Rows = slice | np.ndarray
 """All instances, `slice(None)`, or the sorted int32 indices of some."""
-
-Config = TypeVar("Config")
 
 
 class BatchTask:
@@ -280,38 +276,3 @@ def action_spec(model: mujoco.MjModel) -> ActionSpec:
     low = np.where(limited, model.actuator_ctrlrange[:, 0], -np.inf)
     high = np.where(limited, model.actuator_ctrlrange[:, 1], np.inf)
     return ActionSpec("continuous", tuple(names), tuple(low.tolist()), tuple(high.tolist()))
-
-
-def resolve_options(config: type[Config], task: str, options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """The config dataclass filled from `options`, and those options that differ from its defaults.
-
-    Unknown names and values of the wrong type are errors; lists (as YAML gives them) become tuples.
-    """
-    items = {item.name: item for item in dataclasses.fields(config)}  # type: ignore[arg-type]
-    defaults = {name: item.default for name, item in items.items()}
-    values = {}
-    for name, value in options.items():
-        if name not in defaults:
-            raise TypeError(f"{task} has no option {name!r}{did_you_mean(name, defaults)}; it has {sorted(defaults)}")
-        also = items[name].metadata.get("also")  # a second accepted type
-        values[name] = value if also and isinstance(value, also) else _coerce(task, name, value, defaults[name])
-    changed = {name: value for name, value in values.items() if value != defaults[name]}
-    return config(**values), changed
-
-
-def _coerce(task: str, name: str, value: Any, default: Any) -> Any:
-    """`value` as the type of `default`, or an error that says which type that is."""
-    kind = type(default)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is float and is_number:
-        return float(value)
-    if kind is tuple and isinstance(value, Sequence) and not isinstance(value, str) and len(value) == len(default):
-        return tuple(_coerce(task, name, item, like) for item, like in zip(value, default, strict=True))
-    if kind is bool and isinstance(value, bool):
-        return value
-    if kind is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if kind is str and isinstance(value, str):
-        return value
-    expected = f"{len(default)} numbers" if kind is tuple else kind.__name__
-    raise TypeError(f"option {name!r} of {task} is {value!r}; it takes {expected}, for example {default!r}")

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import Arrays, BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import Arrays, BatchTask, Rows
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import as_index, position_components, velocity_components
+from gaitway.envs.task_options import resolve_options
 from gaitway.envs.vec_env import ObservationGroup
 
 HEIGHT_RANGES = {"walker": (0.6, 1.2), "humanoid": (0.59, 1.19)}

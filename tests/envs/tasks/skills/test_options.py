@@ -8,9 +8,9 @@ import torch
 from skill_cases import actions, make_skills, play
 
 from gaitway.envs.registry import make_env
-from gaitway.envs.tasks.skills import task as skills
+from gaitway.envs.tasks.skills import goal_logic
+from gaitway.envs.tasks.skills.goal_logic import NUM_CANDIDATES
 from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET
-from gaitway.envs.tasks.skills.task import NUM_CANDIDATES
 
 FREE = {"allow_fallover": True}
 
@@ -250,7 +250,7 @@ def test_the_slack_of_values_counts_controls_and_discounts_the_horizon(monkeypat
         seen.append((kind, float(cost), float(decay), distance.copy()))
         return np.ones_like(score)
 
-    monkeypatch.setattr(skills, "candidate_weights", noted)
+    monkeypatch.setattr(goal_logic, "candidate_weights", noted)
     env = make_skills(goal_sampling="q", feature_dist={"0": 1.0})
     env.task.set_model(lambda groups: groups["desired_goal"][:, 0], 1 - 1 / 72)
     env.reset(0)

@@ -6,9 +6,10 @@ import mujoco
 import numpy as np
 import pytest
 import torch
-from skill_cases import actions, make_skills, play
+from skill_cases import actions, make_skills, play, task_with
 
 from gaitway.envs.check import check_env
+from gaitway.envs.tasks.skills.goal_logic import GoalLogic
 from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
 from gaitway.envs.tasks.skills.task import SkillTask
 
@@ -105,20 +106,19 @@ def heading_left(kind: type[SkillTask] = SkillTask) -> tuple[float, float]:
     return float(out["desired_goal"][0, 0]), float(task.memory["distance"][0])
 
 
-class UnwrappedTask(SkillTask):
+class UnwrappedLogic(GoalLogic):
     """Angles that do not wrap."""
 
-    def attach(self, batch):
-        space = self.space
-        self.space = GoalSpace(space.names, space.low, space.high, space.delta)
-        super().attach(batch)
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.space = GoalSpace(self.space.names, self.space.low, self.space.high, self.space.delta)
 
 
 def test_twists_take_the_short_way():
     left, distance = heading_left()
     assert abs(left - (2 * np.pi - 6.0)) < 1e-9  # +0.283
     assert abs(distance - (2 * np.pi - 6.0) * 2 / 3.14) < 1e-6
-    left, distance = heading_left(UnwrappedTask)
+    left, distance = heading_left(task_with(UnwrappedLogic))
     assert abs(left + 6.0) < 1e-9
     assert distance > 3.0
 
@@ -142,7 +142,7 @@ def count_goals(kind: type[SkillTask] = SkillTask) -> list[int]:
     ]
 
 
-class MiscountedTask(SkillTask):
+class MiscountedLogic(GoalLogic):
     """Counts the goal to come instead of the present one."""
 
     def _is_last_goal(self):
@@ -151,7 +151,7 @@ class MiscountedTask(SkillTask):
 
 def test_a_hundred_goals_between_hard_resets():
     assert count_goals() == [100, 100, 100, 100]
-    assert count_goals(MiscountedTask) == [99, 99, 99, 99]
+    assert count_goals(task_with(MiscountedLogic)) == [99, 99, 99, 99]
 
 
 @pytest.mark.parametrize("robot", ["walker", "humanoidpc"])
@@ -293,7 +293,7 @@ def test_goals_fill_their_range():
     assert np.abs((values + 1) / 2 - steps).max() < 1.95 / np.sqrt(len(values))  # Kolmogorov-Smirnov, p = 0.001
 
 
-class SharedDrawsTask(SkillTask):
+class SharedDrawsLogic(GoalLogic):
     """Draws goals from one generator for all instances."""
 
     shared = np.random.default_rng(0)
@@ -310,7 +310,8 @@ def test_the_contract_is_kept(robot):
 
 
 def test_draws_that_are_shared_break_the_contract():
-    report = check_env(lambda num_envs, seed: make_skills("walker", num_envs, seed, kind=SharedDrawsTask), steps=40)
+    kind = task_with(SharedDrawsLogic)
+    report = check_env(lambda num_envs, seed: make_skills("walker", num_envs, seed, kind=kind), steps=40)
     assert any("not deterministic" in sentence for sentence in report.problems)
 
 

@@ -24,10 +24,11 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows, SettledTask, resolve_options
+from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows, SettledTask
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
+from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.bisk.features import HEADINGS, Features, make_features
 from gaitway.envs.vec_env import Component, ObservationGroup
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record, resolve_options
+from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record
 from gaitway.envs.robots.robot import position_components, velocity_components
+from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.gym_v5.runners import GymConfig, GymTask, noisy_state, sum_of_squares
 from gaitway.envs.vec_env import Component
 

@@ -22,8 +22,9 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record, resolve_options
+from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record
 from gaitway.envs.robots.world import add_accelerometer
+from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.gym_v5.runners import (
     GymConfig,
     GymTask,

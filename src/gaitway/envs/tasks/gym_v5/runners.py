@@ -19,9 +19,10 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from gaitway.envs.batch_task import Arrays, BatchTask, Rows, resolve_options
+from gaitway.envs.batch_task import Arrays, BatchTask, Rows
 from gaitway.envs.robots.robot import position_components, velocity_components
 from gaitway.envs.robots.world import compile_model
+from gaitway.envs.task_options import resolve_options
 from gaitway.envs.vec_env import Component, ObservationGroup
 
 VELOCITY_LIMIT = 10.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from gaitway.envs.tasks.bisk.features import Features
 from gaitway.envs.tasks.skills.goals import TaskSet
 from gaitway.envs.tasks.skills.options import SkillConfig
 from gaitway.envs.vec_env import Component, ObservationGroup
@@ -18,32 +17,26 @@ def goal_width(config: SkillConfig, tasks: TaskSet, weights: np.ndarray) -> int:
 
 
 def observation_groups(
-    config: SkillConfig, tasks: TaskSet, joints: Features, features: Features, width: int
+    config: SkillConfig,
+    tasks: TaskSet,
+    observation: tuple[Component, ...],
+    features: tuple[Component, ...],
+    width: int,
 ) -> tuple[ObservationGroup, ...]:
     """`observation`, `desired_goal`, `task` and `gs_observation`; normalised numbers have no unit."""
-    controlled = tuple(features.components[index] for index in tasks.members)
+    controlled = tuple(features[index] for index in tasks.members)
     normalised = tuple(Component(f"goal_{place}") for place in range(width))
     components = {
-        "observation": _shown(joints),
+        "observation": observation,
         "desired_goal": controlled if config.backproject_goal else normalised,
         "task": _without_units(controlled),
-        "gs_observation": features.components,
+        "gs_observation": features,
     }
     if config.normalize_gs_observation:
-        components["gs_observation"] = _without_units(features.components)
+        components["gs_observation"] = _without_units(features)
     return tuple(
         ObservationGroup(name, parts, (sum(part.size for part in parts),)) for name, parts in components.items()
     )
-
-
-def _shown(joints: Features) -> tuple[Component, ...]:
-    """The components of the joint features that do not tell where in the world the robot is."""
-    shown, start = [], 0
-    for component in joints.components:
-        if start not in joints.view.robot.horizontal_indices:  # such components have size 1
-            shown.append(component)
-        start += component.size
-    return tuple(shown)
 
 
 def _without_units(components: tuple[Component, ...]) -> tuple[Component, ...]:

@@ -1,0 +1,242 @@
+"""Goals of many robots as array code: who pursues which, how far it is, what a step earns, when the next one comes.
+
+`GoalLogic` knows nothing of a simulator. Its owner (`SkillTask` on MuJoCo, a toy) writes the features of its robots
+into `memory["features"]` [B, n], says which robots fell, and does the hard resets. The rules are in the text of
+`gaitway.envs.tasks.skills.task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, subset_features
+from gaitway.envs.tasks.skills.goals import candidate_weights, goal_reward, length, pick, uniforms
+from gaitway.envs.tasks.skills.groups import goal_width
+from gaitway.envs.tasks.skills.options import SkillConfig, make_tasks
+
+Arrays = dict[str, np.ndarray]
+Rows = slice | np.ndarray
+"""All instances, `slice(None)`, or the sorted indices of some."""
+GoalModel = Callable[[Arrays], np.ndarray]
+"""Groups observation [m, .], desired_goal [m, K], task [m, K] (float32) -> score [m] of the policy's mean action: the
+probability of reaching the goal for `r` and `r2`, the smaller of two values for `q`."""
+
+METRICS = (
+    *("reached_goal", "distance", "potential", "last_step_of_task", "soft_reset", "random_reset"),
+    *("fell", "time", "task_key"),
+)
+NUM_CANDIDATES = 128
+GOAL_STREAM, RESET_STREAM = 0, 1
+DRAWS_PER_GOAL = 4096
+"""Room for one task, 128 candidates of up to 31 features, and the choice among them."""
+CONTROL_SHARE = 0.25
+"""Expected square of an action, in the slack of goal sampling `q`."""
+
+
+class GoalLogic:
+    """The goals of B robots; `tasks` translates between subset strings, keys and bits.
+
+    `memory` is all that is carried from step to step; the owner stores and restores it. `num_actions` is the size of an
+    action.
+    """
+
+    memory: Arrays
+    _seeds: np.ndarray
+    _look: Callable[[np.ndarray], np.ndarray]
+
+    def __init__(self, robot: str, config: SkillConfig, space: GoalSpace, num_actions: int) -> None:
+        self.config, self.space, self.num_actions = config, space, num_actions
+        self.tasks, self._initial_weights = make_tasks(robot, config, space)
+        self.goal_width = goal_width(config, self.tasks, self._initial_weights)
+        self._model: GoalModel | None = None
+
+    def attach(self, memory: Arrays, seeds: np.ndarray, look: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Put the arrays of as many robots as there are `seeds` [B] into `memory`.
+
+        `seeds` is read whenever a goal is drawn: it holds the seed of each robot's episode. `look(rows)` gives the
+        group `observation` of some robots, float32 [n, .].
+        """
+        instances, size = len(seeds), self.space.size
+        memory |= {name: np.zeros((instances, size)) for name in ("features", "goal", "target", "mask")}
+        memory |= {name: np.zeros(instances) for name in ("distance", "start_distance")}
+        memory |= {name: np.zeros(instances, dtype=np.int64) for name in ("task_key", "time", "goals")}
+        memory["task_weights"] = self._initial_weights.copy()
+        memory["gamma"] = np.ones(1)
+        self.memory, self._seeds, self._look = memory, seeds, look
+
+    def set_feature_dist(self, feature_dist: Mapping[str, float]) -> None:
+        """Draw tasks by these weights from now on; goals being pursued stay. Subsets may be new, features may not."""
+        weights = self.tasks.weights(feature_dist)
+        widest = max(len(subset_features(subset)) for subset in feature_dist)
+        if not self.config.backproject_goal and widest > self.goal_width:
+            raise ValueError(
+                f"a task of {widest} features does not fit desired_goal, which has {self.goal_width}; make the "
+                "environment with the largest task, or with backproject_goal=true"
+            )
+        self.memory["task_weights"][:] = weights
+
+    def set_model(self, model: GoalModel | None, gamma: float) -> None:
+        """The model that weighs candidate goals (None: uniform goals), and the discount of potential2, potential3 and
+        goal sampling `q`. The discount is part of the environment's state, the model is not."""
+        if not 0 < gamma <= 1:
+            raise ValueError(f"gamma is {gamma}; use a discount above 0 and up to 1")
+        self._model = model
+        self.memory["gamma"][:] = gamma
+
+    def place_goals(self, rows: np.ndarray, keys: np.ndarray, goal: np.ndarray) -> None:
+        """Let instances `rows` [n] pursue other tasks, `keys` [n], and goals [n, size] from now on.
+
+        Goals are points in normalised units (delta features too: they count from nowhere) and are seen from the next
+        step on.
+        """
+        memory, mask = self.memory, self.tasks.mask(keys)
+        memory["task_key"][rows] = keys
+        memory["mask"][rows] = mask
+        memory["goal"][rows] = goal * mask
+        memory["target"][rows] = self.space.back_project(goal * mask)
+        distance = self._distance(goal, self.space.project(memory["features"][rows]), mask)
+        memory["distance"][rows] = memory["start_distance"][rows] = distance
+        memory["time"][rows] = 0
+
+    def forget_goals(self, rows: np.ndarray) -> None:
+        """The robots `rows` were placed anew: their next goal is the first one of an episode."""
+        self.memory["goals"][rows] = 0
+
+    def next_goals(self, rows: np.ndarray) -> None:
+        """Draw the next goals of `rows`, and where it is due their tasks, from the present features."""
+        memory, size = self.memory, self.space.size
+        goals = memory["goals"][rows]
+        first, seed = goals * DRAWS_PER_GOAL, self._seeds[rows]
+        drawn = uniforms(seed, first, 1 + size, GOAL_STREAM)
+        keys = np.where(self._new_task(goals), pick(memory["task_weights"], drawn[:, 0]), memory["task_key"][rows])
+        mask, projected = self.tasks.mask(keys), self.space.project(memory["features"][rows])
+        if self.config.is_guided and self._model is not None:
+            drawn = uniforms(seed, first, 2 + NUM_CANDIDATES * size, GOAL_STREAM)
+            goal = self._guided(rows, drawn[:, 1:], mask, projected)
+        else:
+            goal = self._goals(drawn[:, 1:], projected)
+        memory["goals"][rows] = goals + 1
+        self.place_goals(rows, keys, goal)
+
+    def outcome(
+        self, action: np.ndarray, fallen: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays
+    ) -> np.ndarray:
+        """Fill `reward`, `terminated` and every metric, [B] each, after a step that made the present features.
+
+        `action` [B, A] is as it was given, `fallen` [B] says which robots lie. Goals that are over give way to the next
+        ones. Without implicit soft resets they stay, and are returned [B]: their episodes are to be truncated.
+        """
+        config, memory = self.config, self.memory
+        before, time = memory["distance"], memory["time"]
+        after = self._distance(memory["goal"], self.space.project(memory["features"]), memory["mask"])
+        reached = after < config.precision
+        gamma = float(memory["gamma"][0])
+        reward[:] = goal_reward(config.reward, before, after, memory["start_distance"], reached, gamma)
+        if config.ctrl_cost:
+            reward -= config.ctrl_cost * np.square(action).sum(axis=1)
+        metrics["distance"][:] = after
+        np.subtract(before, after, out=metrics["potential"])
+        metrics["time"][:] = time
+        metrics["task_key"][:] = memory["task_key"]
+        before[:] = after
+
+        done = time + 1 >= config.max_steps
+        given_up = self._given_up() & ~reached & ~done if config.reset_p else np.zeros_like(done)
+        done |= given_up
+        if not config.full_episodes:
+            done |= reached
+        time += 1
+        fell = np.zeros_like(done) if config.allow_fallover else fallen
+        reward[fell] = config.fallover_penalty
+        reached &= ~fell
+        done |= fell
+        np.logical_and(done, self._is_last_goal() | fell, out=terminated)
+        soft = done & ~terminated
+        metrics["reached_goal"][:] = reached
+        metrics["last_step_of_task"][:] = done
+        metrics["soft_reset"][:] = soft
+        metrics["random_reset"][:] = given_up
+        metrics["fell"][:] = fell
+        if not config.implicit_soft_resets:
+            return soft
+        if np.count_nonzero(soft):
+            self.next_goals(np.flatnonzero(soft))
+        return np.zeros_like(soft)
+
+    def observe(self, rows: Rows, out: Arrays) -> None:
+        """Write the groups `desired_goal`, `task` and `gs_observation` of `rows` into `out`."""
+        memory = self.memory
+        features, mask = memory["features"][rows], memory["mask"][rows]
+        if self.config.backproject_goal:
+            left = self.space.feature_difference(memory["target"][rows], features) * mask
+            out["desired_goal"][:] = left[:, self.tasks.members]
+        else:
+            out["desired_goal"][:] = self._aligned(memory["goal"][rows], features, mask)
+        out["task"][:] = mask[:, self.tasks.members]
+        normalized = self.config.normalize_gs_observation
+        out["gs_observation"][:] = self.space.project(features) if normalized else features
+
+    def _distance(self, goal: np.ndarray, projected: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Distances [...] to goals [..., n]; features that a task leaves free do not count."""
+        return length(self.space.goal_difference(goal, projected) * mask)
+
+    def _given_up(self) -> np.ndarray:
+        """Which goals `reset_p` ends in this step [B]; a draw per instance, goal and step."""
+        place = self.memory["goals"] * self.config.max_steps + self.memory["time"]
+        return uniforms(self._seeds, place, 1, RESET_STREAM)[:, 0] < self.config.reset_p
+
+    def _is_last_goal(self) -> np.ndarray:
+        """Whether the robot is placed anew after the present goal [B]."""
+        goals, interval = self.memory["goals"], self.config.hard_reset_interval
+        return goals % interval == 0 if interval else np.zeros(len(goals), dtype=bool)
+
+    def _new_task(self, goals: np.ndarray) -> np.ndarray:
+        """Whether goal number `goals` [n] of an episode, counted from 0, comes with a new task [n]."""
+        interval = self.config.task_interval
+        return goals % interval == 0 if interval else goals == 0
+
+    def _goals(self, uniform: np.ndarray, projected: np.ndarray) -> np.ndarray:
+        """Draws in [0, 1) and projected features, both [..., n] -> goals over the whole range, from there if delta."""
+        drawn = 2.0 * uniform - 1.0
+        if self.config.zero_twist_goals:
+            drawn[..., self.space.twist] = 0.0
+        return self.space.absolute(drawn, projected)
+
+    def _guided(self, rows: np.ndarray, uniform: np.ndarray, mask: np.ndarray, projected: np.ndarray) -> np.ndarray:
+        """Goals [n, size] chosen among candidates by the model; `uniform` [n, 128 * size + 1]."""
+        if self._model is None:
+            raise RuntimeError("goals are guided by a model, and there is none; call set_model first")
+        count, size = len(rows), self.space.size
+        shape = (count, NUM_CANDIDATES, size)
+        candidates = self._goals(uniform[:, :-1].reshape(shape), projected[:, None]) * mask[:, None]
+        features = np.broadcast_to(self.memory["features"][rows][:, None], shape)
+        masks = np.broadcast_to(mask[:, None], shape)
+        if self.config.backproject_goal:
+            left = self.space.feature_difference(self.space.back_project(candidates), features) * masks
+            left = left[..., self.tasks.members]
+        else:
+            left = self._aligned(*(array.reshape(-1, size) for array in (candidates, features, masks)))
+        seen = {
+            "observation": np.repeat(self._look(rows), NUM_CANDIDATES, axis=0),
+            "desired_goal": left.reshape(count * NUM_CANDIDATES, -1).astype(np.float32),
+            "task": np.repeat(mask[:, self.tasks.members], NUM_CANDIDATES, axis=0).astype(np.float32),
+        }
+        score = np.asarray(self._model(seen), dtype=np.float64)
+        if score.shape != (count * NUM_CANDIDATES,) or not np.isfinite(score).all():
+            raise ValueError(
+                f"the model's scores have shape {score.shape} and must be {count * NUM_CANDIDATES} finite numbers"
+            )
+        config, gamma = self.config, float(self.memory["gamma"][0])
+        distance = self._distance(candidates, projected[:, None], masks)
+        cost = config.max_steps * config.ctrl_cost * CONTROL_SHARE * self.num_actions
+        score = score.reshape(count, NUM_CANDIDATES)
+        weights = candidate_weights(config.goal_sampling, score, distance, cost, gamma**config.max_steps)
+        return candidates[np.arange(count), pick(weights, uniform[:, -1])]
+
+    def _aligned(self, goal: np.ndarray, features: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """What is left to go in normalised units, the controlled features first and in their order, [n, width]."""
+        left = (goal - self.space.project(features)) * mask
+        order = np.argsort(mask == 0.0, axis=1, kind="stable")[:, : self.goal_width]
+        return np.take_along_axis(left, order, axis=1)
