@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
+from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace, combinations
 from gaitway.envs.tasks.skills.goals import TaskSet, candidate_weights, goal_reward, length, pick, uniforms
 
 WALKER_MAP = {str(feature): feature for feature in range(7)}
@@ -124,3 +124,40 @@ def test_weights_of_candidates_by_hand():
     # slack: 0.5 - (1.0 - 0.2) * 0.5 = 0.1 and 0.5 - (0.4 - 0.2) * 0.5 = 0.4
     value, distance = np.array([[0.5, 0.5]]), np.array([[1.0, 0.4]])
     assert np.allclose(candidate_weights("q", value, distance, 0.2, 0.5), [[1.0, 1 / 1.3]])
+
+
+def test_names_of_tasks_in_group_spelling():
+    walker = TaskSet(WALKER_BODYFEET, WALKER_MAP, ("0", "1", "2", "3+4", "5+6"))
+    for subset in combinations(walker.groups, 5):
+        assert walker.name_of(walker.key_of(subset)) == subset
+    assert walker.name_of(walker.key_of("4+3,0")) == "0,3+4"
+    assert walker.name_of(walker.key_of("3")) == "3"  # no combination of groups: feature by feature
+    assert walker.name_of(walker.key_of("0,3")) == "0,3"
+    with pytest.raises(ValueError, match="keys are 1 to 127"):
+        walker.name_of(128)
+
+
+def test_names_where_groups_overlap():
+    task_map = {"0": 0, "2": 1, "3": 2, "4": 3, "6": 4, "7": 5, "8": 6, "9": 7, "10": 8, "11": 9}
+    groups = ("0+3", "2+3", "3+4", "3+6+7+8", "3+9+10+11")
+    humanoid = TaskSet(HUMANOID_BODYFEET, task_map, groups)
+    for subset in combinations(groups, 5):  # greedy growth by features would end with the wrong groups
+        assert humanoid.name_of(humanoid.key_of(subset)) == subset
+    # "0+1" and "0,1" control the same: the lower rank comes first, then the order of the groups
+    assert TaskSet(WALKER_BODYFEET, WALKER_MAP, ("0", "1", "0+1")).name_of(3) == "0+1"
+    assert TaskSet(WALKER_BODYFEET, WALKER_MAP, ("0+1", "1+2", "0+2")).name_of(7) == "0+1,1+2"
+    assert TaskSet(WALKER_BODYFEET, WALKER_MAP, ("0+2", "1+2", "0+1", "5")).name_of(7 + 32) == "0+2,1+2,5"
+
+
+def test_many_groups_are_named_at_once():
+    wide = GoalSpace([str(index) for index in range(18)], [0.0] * 18, [1.0] * 18)
+    tasks = TaskSet(wide, {str(index): index for index in range(18)})
+    assert tasks.name_of(2**18 - 1) == ",".join(map(str, range(18)))
+    assert tasks.name_of(5) == "0,2"
+
+
+@pytest.mark.parametrize("subset", ["", "0,", "x", "0 ,1", "-1", "0,,1", "3.5"])
+def test_what_is_no_subset_is_named(subset):
+    tasks = TaskSet(WALKER_BODYFEET, WALKER_MAP)
+    with pytest.raises(ValueError, match=f"'{subset}' is no subset"):
+        tasks.weights({subset: 1.0})

@@ -48,7 +48,8 @@ class GoalLogic:
 
     def __init__(self, robot: str, config: SkillConfig, space: GoalSpace, num_actions: int) -> None:
         self.config, self.space, self.num_actions = config, space, num_actions
-        self.tasks, self._initial_weights = make_tasks(robot, config, space)
+        self.tasks, feature_dist = make_tasks(robot, config, space)
+        self._initial_weights = self.tasks.weights(feature_dist)
         self.goal_width = goal_width(config, self.tasks, self._initial_weights)
         self._model: GoalModel | None = None
 
@@ -69,7 +70,7 @@ class GoalLogic:
     def set_feature_dist(self, feature_dist: Mapping[str, float]) -> None:
         """Draw tasks by these weights from now on; goals being pursued stay. Subsets may be new, features may not."""
         weights = self.tasks.weights(feature_dist)
-        widest = max(len(subset_features(subset)) for subset in feature_dist)
+        widest = max(len(subset_features(str(subset))) for subset in feature_dist)
         if not self.config.backproject_goal and widest > self.goal_width:
             raise ValueError(
                 f"a task of {widest} features does not fit desired_goal, which has {self.goal_width}; make the "

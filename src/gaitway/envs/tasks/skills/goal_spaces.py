@@ -15,7 +15,8 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class GoalSpace:
     `delta` features have goals relative to where the robot was when the goal was drawn; `twist` features are angles
     that wrap. Both need ranges symmetric about 0. `psi` [n, n] (rows: goal dimensions) and `offset` [n] follow from the
     ranges unless given: a learned linear combination of features takes any invertible matrix, in which the rows of
-    twist features stay diagonal.
+    twist features stay diagonal. `units` are those of the features ("m", "rad"), "" where there is none.
     """
 
     def __init__(
@@ -44,14 +45,20 @@ class GoalSpace:
         twist: Sequence[int] = (),
         psi: np.ndarray | None = None,
         offset: np.ndarray | None = None,
+        units: Sequence[str] = (),
     ) -> None:
         self.names = tuple(names)
-        self.low, self.high = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
+        self.units = tuple(units) or ("",) * len(self.names)
+        try:
+            self.low, self.high = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the ranges of {self.names} are {low!r} to {high!r}; use a number per feature") from error
         self.delta, self.twist = list(delta), list(twist)
         self._check_ranges()
         width = self.high - self.low + WIDTH_GUARD
-        self.psi = np.diag(2.0 / width) if psi is None else psi
-        self.offset = -2.0 * self.low / width - 1.0 if offset is None else offset
+        self.psi = np.diag(2.0 / width) if psi is None else np.array(psi, dtype=np.float64)
+        self.offset = -2.0 * self.low / width - 1.0 if offset is None else np.array(offset, dtype=np.float64)
+        self._given = {"psi": psi is not None, "offset": offset is not None}
         self._check_projection()
         self._scale = np.diag(self.psi).copy()
         self._is_diagonal = not np.count_nonzero(self.psi - np.diag(self._scale))
@@ -66,11 +73,15 @@ class GoalSpace:
         return len(self.names)
 
     def _check_ranges(self) -> None:
+        if len(self.units) != self.size:
+            raise ValueError(f"{self.size} features need as many units; there are {len(self.units)}: {self.units}")
+        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
+            raise ValueError(f"the ranges of {self.names} are {self.low} to {self.high}; use finite numbers")
         if not self.low.shape == self.high.shape == (self.size,) or (self.high < self.low).any():
             raise ValueError(f"{self.size} features need as many ranges, low <= high: {self.low}, {self.high}")
         for kind, members in (("delta", self.delta), ("twist", self.twist)):
             for index in members:
-                if not 0 <= index < self.size:
+                if index not in range(self.size):
                     raise ValueError(f"{kind} feature {index} does not exist; there are {self.size}")
                 if self.low[index] != -self.high[index]:
                     raise ValueError(
@@ -86,6 +97,34 @@ class GoalSpace:
             )
         if (np.count_nonzero(self.psi[self.twist], axis=1) > 1).any():
             raise ValueError("psi mixes a twist feature with others; its angle wraps, so keep its row diagonal")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data from which `from_dict` makes an equal table; psi and offset only where they were given."""
+        given = {name: getattr(self, name).tolist() for name, is_given in self._given.items() if is_given}
+        return {
+            "names": list(self.names),
+            "units": list(self.units),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "delta": list(self.delta),
+            "twist": list(self.twist),
+            **given,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> GoalSpace:
+        known = ("names", "units", "low", "high", "delta", "twist")
+        missing = [name for name in known if name not in plain]
+        unknown = [name for name in plain if name not in (*known, "psi", "offset")]
+        if missing or unknown:
+            raise ValueError(f"a goal space has {list(known)}; this one lacks {missing} and has besides {unknown}")
+        return cls(**plain)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GoalSpace) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.names, self.low.tobytes(), self.high.tobytes()))
 
     def project(self, features: np.ndarray, members: Sequence[int] | None = None) -> np.ndarray:
         """[..., n] in feature units -> [..., n], or with `members` those goal dimensions alone, [..., len(members)]."""
@@ -148,6 +187,7 @@ WALKER_BODYFEET = GoalSpace(
     low=(0.95, -3.0, -1.3, -0.72, -1.3, -0.72, -1.3),
     high=(1.5, 3.0, 1.3, 0.99, 0.0, 0.99, 0.0),
     delta=(1,),
+    units=("m", "m", "rad", "m", "m", "m", "m"),
 )
 HUMANOID_BODYFEET = GoalSpace(
     names=(
@@ -158,6 +198,7 @@ HUMANOID_BODYFEET = GoalSpace(
     high=(3.0, 3.0, 1.5, 1.57, 1.57, 0.5, 1.0, 1.0, 0.2, 1.0, 1.0, 0.2),
     delta=(0, 1),
     twist=(3,),
+    units=("m",) * 3 + ("rad",) * 3 + ("m",) * 6,
 )
 
 GOAL_SPACES: dict[tuple[str, str], GoalSpace] = {
@@ -212,9 +253,22 @@ def subsets_task_map(
     task_map = {str(member): position for position, member in enumerate(members)}
     names = ["+".join(map(str, group)) for group in kept]
     if rank_min > 0 and rank_max > 0:
-        ranks = range(rank_min, rank_max + 1)
-        names = [",".join(chosen) for rank in ranks for chosen in itertools.combinations(names, rank)]
+        names = combinations(names, min(rank_max, len(names)), rank_min)
     return names, task_map
+
+
+def combinations(groups: Sequence[str], rank_max: int, rank_min: int = 1) -> list[str]:
+    """Subsets of `rank_min` to `rank_max` groups in group spelling, lower ranks first, groups in their order."""
+    if not 1 <= rank_min <= rank_max <= len(groups):
+        raise ValueError(f"ranks {rank_min} to {rank_max} do not exist: there are {len(groups)} groups, {list(groups)}")
+    ranks = range(rank_min, rank_max + 1)
+    return [",".join(chosen) for rank in ranks for chosen in itertools.combinations(groups, rank)]
+
+
+def groups_of(subsets: Iterable[str]) -> tuple[str, ...]:
+    """The distinct groups of subsets, in the order in which they come: "0,3+4", "0,4" -> "0", "3+4", "4"."""
+    groups = (group for subset in subsets for group in subset.split(","))
+    return tuple(dict.fromkeys("+".join(map(str, sorted(map(int, group.split("+"))))) for group in groups))
 
 
 def parse_groups(spec: str | int, names: Sequence[str]) -> list[tuple[int, ...]]:
@@ -242,7 +296,11 @@ def flatten_subset(subset: str) -> str:
 
 
 def subset_features(subset: str) -> tuple[int, ...]:
-    """The same as numbers."""
+    """The same as numbers; a string that is no subset is a ValueError."""
+    if not re.fullmatch(r"[0-9]+([,+][0-9]+)*", subset):
+        raise ValueError(
+            f"{subset!r} is no subset; write numbers of features, '+' within a group and ',' between groups: '0,3+4'"
+        )
     return tuple(int(member) for member in flatten_subset(subset).split(","))
 
 

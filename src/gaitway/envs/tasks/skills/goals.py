@@ -11,8 +11,11 @@ generators") read at any place. Nothing has to be stored to go on exactly, and n
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,11 +32,12 @@ SEED_LIMIT = 2**53
 class TaskSet:
     """The tasks that can be made of a task map: K features at positions 0..K-1, 2^K keys.
 
-    `members` [K] are the feature numbers by position. Every check that a goal space and a distribution over subsets
-    need happens here, so that a mistake is found when the environment is made.
+    `members` [K] are the feature numbers by position. `groups` ("0", "3+4", ...) are what tasks are combined of and
+    named by; without any, every feature is one. Every check that a goal space and a distribution over subsets need
+    happens here, so that a mistake is found when the environment is made.
     """
 
-    def __init__(self, space: GoalSpace, task_map: Mapping[str, int]) -> None:
+    def __init__(self, space: GoalSpace, task_map: Mapping[str, int], groups: Sequence[str] = ()) -> None:
         self.space = space
         self.task_map = {str(feature): int(position) for feature, position in task_map.items()}
         if sorted(self.task_map.values()) != list(range(len(self.task_map))) or not self.task_map:
@@ -47,6 +51,8 @@ class TaskSet:
                 f"features {wrong} of the task map cannot be controlled; goals exist for features with a range: "
                 f"{[f for f in range(space.size) if space.is_controllable(f)]} of {dict(enumerate(space.names))}"
             )
+        self.groups = tuple(groups) or tuple(map(str, sorted(self.members.tolist())))
+        self._group_keys = {group: self.key_of(group) for group in self.groups}
 
     @property
     def num_keys(self) -> int:
@@ -64,10 +70,27 @@ class TaskSet:
         return key
 
     def features_of(self, key: int) -> str:
-        """The features of a key in ascending order, e.g. "0,3,4": the one name that a task has everywhere."""
+        """The features of a key in ascending order, e.g. "0,3,4", for look-ups; `name_of` keeps groups together."""
         if not 0 < key < self.num_keys:
             raise ValueError(f"task key {key} does not exist; keys are 1 to {self.num_keys - 1}")
         return ",".join(str(f) for f in sorted(self.members.tolist()) if key >> self.task_map[str(f)] & 1)
+
+    def name_of(self, key: int) -> str:
+        """The key in group spelling, e.g. "0,3+4": the first combination of groups, by rank and then in their order,
+        that controls these features. A task that no combination makes is spelt feature by feature.
+        """
+        flat = self.features_of(key)
+        parts = {group: bits for group, bits in self._group_keys.items() if not bits & ~key}
+        if _union(parts.values()) != key:
+            return flat
+        # groups that alone hold some feature are in every combination, which leaves little to search
+        needed = [g for g in parts if _union(bits for other, bits in parts.items() if other != g) != key]
+        left = [group for group in parts if group not in needed]
+        for rank in range(len(left) + 1):
+            for more in itertools.combinations(left, rank):
+                if _union(parts[group] for group in (*needed, *more)) == key:
+                    return ",".join(group for group in parts if group in needed or group in more)
+        return flat
 
     def weights(self, feature_dist: Mapping[str, float]) -> np.ndarray:
         """Subset strings with weights that need not add up to 1 -> probability of every key [2^K]."""
@@ -151,6 +174,11 @@ def candidate_weights(
         return np.tanh(2.0 * (1.0 - np.abs(2.0 * np.clip(score, 0.0, 1.0) - 1.0) + 0.1))
     slack = score - (distance - slack_cost) * decay
     return 1.0 / (slack - slack.min(axis=-1, keepdims=True) + 1.0)
+
+
+def _union(keys: Iterable[int]) -> int:
+    """All bits that any of the keys has."""
+    return functools.reduce(operator.or_, keys, 0)
 
 
 def _mixed(state: np.ndarray) -> np.ndarray:

@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from gaitway.core.config import did_you_mean
-from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, subset_features, subsets_task_map
+from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, groups_of, subset_features, subsets_task_map
 from gaitway.envs.tasks.skills.goals import GOAL_SAMPLINGS, REWARDS, TaskSet
 
 COMPATS = ("fixed", "original")
@@ -111,8 +109,8 @@ class HumanoidSkillConfig(SkillConfig):
     feature_dist: str = field(default=HUMANOID_GROUPS, metadata={"also": dict})
 
 
-def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskSet, np.ndarray]:
-    """The tasks that the options describe, all checked, and the probability of every key [2^K]."""
+def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskSet, dict[str, float]]:
+    """The tasks that the options describe, all checked, and how often each subset is to be drawn."""
     if isinstance(config.feature_dist, Mapping):
         feature_dist = {str(subset): weight for subset, weight in config.feature_dist.items()}
         members = sorted({feature for subset in feature_dist for feature in subset_features(subset)})
@@ -121,8 +119,8 @@ def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskS
         ranks = (config.rank_min, config.rank_max)
         subsets, task_map = subsets_task_map(config.features, robot, config.feature_dist, *ranks, allow_drop=False)
         feature_dist = dict.fromkeys(subsets, 1.0)
-    tasks = TaskSet(space, config.task_map if isinstance(config.task_map, Mapping) else task_map)
-    weights = tasks.weights(feature_dist)
+    given = config.task_map if isinstance(config.task_map, Mapping) else task_map
+    tasks = TaskSet(space, given, groups_of(feature_dist))
     missing = [index for index in space.twist if index not in tasks.members]
     if config.backproject_goal and missing:
         raise ValueError(
@@ -134,7 +132,7 @@ def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskS
             "backproject_goal=false does not wrap angles; use backproject_goal=true, or leave "
             f"{[space.names[index] for index in space.twist]} ({space.twist}) out of the tasks"
         )
-    return tasks, weights
+    return tasks, feature_dist
 
 
 def _choose(name: str, value: str, known: tuple[str, ...]) -> None:

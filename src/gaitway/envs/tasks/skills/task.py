@@ -47,6 +47,7 @@ from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.bisk.features import Features, make_features
+from gaitway.envs.tasks.skills.facts import skill_facts
 from gaitway.envs.tasks.skills.goal_logic import METRICS, GoalLogic, GoalModel
 from gaitway.envs.tasks.skills.goal_spaces import goal_space
 from gaitway.envs.tasks.skills.goals import SEED_LIMIT
@@ -85,6 +86,7 @@ class SkillTask(SettledTask):
         self._shown = [slice(low + 1, high) for low, high in itertools.pairwise(edges) if high > low + 1]
         shown = _shown_components(self.joints)
         self.groups = observation_groups(config, self.tasks, shown, self.features.components, self.logic.goal_width)
+        self.facts = skill_facts(self.logic, robot, heading, self.control_dt)
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
