@@ -1,0 +1,1 @@
+"""Behaviour in levels: skills that reach goals, and what is built on them."""
