@@ -141,6 +141,9 @@ class BatchTask:
         drawn = [self.draw(generator) for generator in generators]
         return {name: np.array([start[name] for start in drawn]) for name in drawn[0]}
 
+    def before_reset(self) -> None:
+        """`env.reset` was called: every instance is about to begin a new episode."""
+
     def start(self, rows: Rows) -> None:
         """New episodes begin in `rows`: their state and layout are written, controls and time are zero."""
         if self.start_stage != STAGE_NONE:

@@ -92,6 +92,8 @@ class MujocoBatchEnv(VecEnv):
         self._streams.restart(seed)
         if seed is not None:
             self._generators.forget()
+        self._simulation()
+        self.task.before_reset()
         return self._restart_all({})
 
     def step(self, action: Tensor) -> Step:

@@ -25,6 +25,9 @@ _PLAIN = {
 }
 """The type of each fact in its plain form."""
 
+TRIALS = {"ends": "last_step_of_task", "kind": "task_key", "outcome": "reached_goal"}
+"""Metrics that say where a trial of `plan_trials` ends, of which kind it was and how it went."""
+
 
 @dataclass(frozen=True)
 class SkillFacts:
@@ -82,4 +85,4 @@ def skill_facts(logic: GoalLogic, robot: str, heading: str, control_dt: float) -
         reward=config.reward,
         control_dt=control_dt,
     )
-    return {"skills": facts.to_dict()}
+    return {"skills": facts.to_dict(), "trials": dict(TRIALS)}

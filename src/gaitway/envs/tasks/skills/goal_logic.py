@@ -33,6 +33,10 @@ DRAWS_PER_GOAL = 4096
 """Room for one task, 128 candidates of up to 31 features, and the choice among them."""
 CONTROL_SHARE = 0.25
 """Expected square of an action, in the slack of goal sampling `q`."""
+MAX_TRIALS = 10_000_000
+"""Trials that a plan may hold."""
+NOT_BEGUN = -1
+NO_PLAN = np.empty(0, dtype=np.int64)
 
 
 class GoalLogic:
@@ -51,7 +55,9 @@ class GoalLogic:
         self.tasks, feature_dist = make_tasks(robot, config, space)
         self._initial_weights = self.tasks.weights(feature_dist)
         self.goal_width = goal_width(config, self.tasks, self._initial_weights)
+        self._initial_order = self._keys_in_order(feature_dist)
         self._model: GoalModel | None = None
+        self._plan = NO_PLAN
 
     def attach(self, memory: Arrays, seeds: np.ndarray, look: Callable[[np.ndarray], np.ndarray]) -> None:
         """Put the arrays of as many robots as there are `seeds` [B] into `memory`.
@@ -64,11 +70,17 @@ class GoalLogic:
         memory |= {name: np.zeros(instances) for name in ("distance", "start_distance")}
         memory |= {name: np.zeros(instances, dtype=np.int64) for name in ("task_key", "time", "goals")}
         memory["task_weights"] = self._initial_weights.copy()
+        memory["task_order"] = self._initial_order.copy()  # keys as feature_dist lists them, then zeros
         memory["gamma"] = np.ones(1)
+        memory["plan_kinds"] = np.zeros_like(self._initial_order)  # keys of the tasks that are tried, then zeros
+        memory["plan_per_kind"] = np.zeros(1, dtype=np.int64)  # 0: there is no plan
+        memory["plan_place"] = np.full(instances, NOT_BEGUN)  # goals of the plan that were given out, by instance
         self.memory, self._seeds, self._look = memory, seeds, look
 
     def set_feature_dist(self, feature_dist: Mapping[str, float]) -> None:
         """Draw tasks by these weights from now on; goals being pursued stay. Subsets may be new, features may not."""
+        if not isinstance(feature_dist, Mapping):
+            raise ValueError(f"feature_dist is {feature_dist!r}; use a mapping from subsets to weights")
         weights = self.tasks.weights(feature_dist)
         widest = max(len(subset_features(str(subset))) for subset in feature_dist)
         if not self.config.backproject_goal and widest > self.goal_width:
@@ -77,6 +89,7 @@ class GoalLogic:
                 "environment with the largest task, or with backproject_goal=true"
             )
         self.memory["task_weights"][:] = weights
+        self.memory["task_order"][:] = self._keys_in_order(feature_dist)
 
     def set_model(self, model: GoalModel | None, gamma: float) -> None:
         """The model that weighs candidate goals (None: uniform goals), and the discount of potential2, potential3 and
@@ -101,6 +114,39 @@ class GoalLogic:
         memory["distance"][rows] = memory["start_distance"][rows] = distance
         memory["time"][rows] = 0
 
+    def plan_trials(self, per_kind: int) -> dict[int, str]:
+        """From the next reset on, give each task that is drawn now `per_kind` times, in an order that is always the
+        same; 0 ends the plan. Returns the tasks, key -> name in group spelling, as feature_dist lists them.
+
+        The plan is cut into B equal slices, m = ceil(length / B) goals each, the last ones shorter or empty. Instance i
+        plays slice i goal after goal, whatever happens to the robot, and goes on with drawn tasks. Every reset begins
+        the plan anew.
+        """
+        memory = self.memory
+        order = memory["task_order"]
+        kinds = order[memory["task_weights"][order] > 0]  # key 0 is no task and weighs 0
+        most = MAX_TRIALS // len(kinds)
+        if isinstance(per_kind, bool) or not isinstance(per_kind, int) or not 0 <= per_kind <= most:
+            raise ValueError(f"per_kind is {per_kind!r}; use an integer from 0 (no plan) to {most}")
+        kinds = kinds[: len(kinds) * (per_kind > 0)]
+        memory["plan_kinds"][:] = 0
+        memory["plan_kinds"][: len(kinds)] = kinds
+        memory["plan_per_kind"][:] = per_kind
+        memory["plan_place"][:] = NOT_BEGUN
+        self.restore()
+        return {key: self.tasks.name_of(key) for key in kinds.tolist()}
+
+    def before_reset(self) -> None:
+        """All robots are about to be placed anew."""
+        if len(self._plan):
+            self.memory["plan_place"][:] = 0
+
+    def restore(self) -> None:
+        """Make of `memory` what follows from it: the plan."""
+        kinds = self.memory["plan_kinds"]
+        self._plan = np.repeat(kinds[kinds > 0], int(self.memory["plan_per_kind"][0]))
+        np.random.Generator(np.random.Philox(0)).shuffle(self._plan)
+
     def forget_goals(self, rows: np.ndarray) -> None:
         """The robots `rows` were placed anew: their next goal is the first one of an episode."""
         self.memory["goals"][rows] = 0
@@ -112,6 +158,8 @@ class GoalLogic:
         first, seed = goals * DRAWS_PER_GOAL, self._seeds[rows]
         drawn = uniforms(seed, first, 1 + size, GOAL_STREAM)
         keys = np.where(self._new_task(goals), pick(memory["task_weights"], drawn[:, 0]), memory["task_key"][rows])
+        if len(self._plan):
+            self._follow_plan(rows, keys)
         mask, projected = self.tasks.mask(keys), self.space.project(memory["features"][rows])
         if self.config.is_guided and self._model is not None:
             drawn = uniforms(seed, first, 2 + NUM_CANDIDATES * size, GOAL_STREAM)
@@ -197,6 +245,22 @@ class GoalLogic:
         """Whether goal number `goals` [n] of an episode, counted from 0, comes with a new task [n]."""
         interval = self.config.task_interval
         return goals % interval == 0 if interval else goals == 0
+
+    def _follow_plan(self, rows: np.ndarray, keys: np.ndarray) -> None:
+        """Write the next tasks of the plan into `keys` [n], where the slices of `rows` [n] are not used up."""
+        place = self.memory["plan_place"][rows]
+        share = -(-len(self._plan) // len(self._seeds))
+        index = rows.astype(np.int64) * share + place
+        is_planned = (place != NOT_BEGUN) & (place < share) & (index < len(self._plan))
+        keys[is_planned] = self._plan[index[is_planned]]
+        self.memory["plan_place"][rows] = place + is_planned
+
+    def _keys_in_order(self, feature_dist: Mapping[str, float]) -> np.ndarray:
+        """The keys of the subsets, each once, in the order in which they are listed, then zeros, [2^K]."""
+        keys = list(dict.fromkeys(self.tasks.key_of(str(subset)) for subset in feature_dist))
+        order = np.zeros(self.tasks.num_keys, dtype=np.int64)
+        order[: len(keys)] = keys
+        return order
 
     def _goals(self, uniform: np.ndarray, projected: np.ndarray) -> np.ndarray:
         """Draws in [0, 1) and projected features, both [..., n] -> goals over the whole range, from there if delta."""

@@ -27,6 +27,9 @@ Metrics, all of the step's own goal: `reached_goal`, `distance` (after the step)
 `last_step_of_task`, `soft_reset`, `random_reset` (given up by `reset_p`), `fell`, `time` (0 in the first step of a
 goal), `task_key` (the task as an integer, see `TaskSet.features_of`).
 
+For evaluations `plan_trials` lets the next goals follow a plan, so many of each task; `EnvSpec.facts["trials"]` names
+the metrics that tell where a trial ends, which task it was and how it went.
+
 An episode's random numbers: state noise and one seed come from the stream of its instance; tasks, goals and `reset_p`
 follow from that seed, the number of the goal and the step. The seed is part of the scenario.
 """
@@ -107,6 +110,10 @@ class SkillTask(SettledTask):
         """Give instances other tasks and goals; see `GoalLogic.place_goals`."""
         self.logic.place_goals(rows, keys, goal)
 
+    def plan_trials(self, per_kind: int) -> dict[int, str]:
+        """From the next reset on, play every task so many times; see `GoalLogic.plan_trials`."""
+        return self.logic.plan_trials(per_kind)
+
     def add_surroundings(self, spec: mujoco.MjSpec) -> None:
         super().add_surroundings(spec)
         world.add_accelerometer(spec, self.robot.torso)
@@ -126,6 +133,12 @@ class SkillTask(SettledTask):
         seed = given.get("goal_seed")
         if seed is not None and not ((seed >= 0) & (seed < SEED_LIMIT) & (seed == np.floor(seed))).all():
             raise ValueError(f"scenario field 'goal_seed' of {self.id} takes integers from 0 to {SEED_LIMIT - 1}")
+
+    def before_reset(self) -> None:
+        self.logic.before_reset()
+
+    def restore(self) -> None:
+        self.logic.restore()
 
     def start(self, rows: Rows) -> None:
         numbers = np.arange(self.batch.nsim, dtype=np.int32)[rows]
