@@ -25,8 +25,8 @@ from gaitway.core.config import did_you_mean
 from gaitway.envs.tasks.skills.goal_spaces import rank
 
 EVAL_MODES = ("rollouts", "running_avg", "q_value", "reachability")
-SMOOTHING = 0.9
-"""What is kept of the learning progress so far under `lp_smooth`."""
+KEPT, ADDED = 0.9, 0.1
+"""Shares of the progress so far and of the latest change under `lp_smooth`."""
 BOUNDS: dict[str, tuple[float, float]] = {
     "ctrl_eps": (0, 1),
     "feature_rank_max": (1, math.inf),
@@ -122,7 +122,7 @@ class Curriculum:
         performance = {task: measured.get(task, 0.0) for task in self.weights}
         errors = self._by_task("td_errors", td_errors or {}, math.inf) if self.config.weighting == "tderr" else {}
 
-        progress = {task: self._progress(task, success) for task, success in performance.items()}
+        progress = {task: self._progress(task, performance[task]) for task in self.weights}
         new = self._combinations(performance, env_steps)
         progress |= dict.fromkeys(new, self.config.lp_new_task)
         tasks = sorted([*self.weights, *new], key=self._order)
@@ -164,7 +164,7 @@ class Curriculum:
     def _progress(self, task: str, success: float) -> float:
         change = success - self.performance.get(task, 0.0)
         if self.config.weighting == "lp_smooth" and task in self.progress:
-            return SMOOTHING * self.progress[task] + (1.0 - SMOOTHING) * change
+            return KEPT * self.progress[task] + ADDED * change
         return change
 
     def _combinations(self, performance: Mapping[str, float], env_steps: int) -> tuple[str, ...]:
