@@ -102,6 +102,48 @@ def test_members_start_apart_and_like_linear_layers():
     assert torch.equal(layer.weight, again.weight)
 
 
+def test_last_layers_start_for_all_or_for_each():
+    """Two critics at zero and a third within +- 0.003, with its usual bias."""
+    options = {"members": 3, "inputs": 5, "hidden": (64, 64), "outputs": 30, "trunk": "d2rl"}
+    usual = Ensemble(**options, generator=stream(0, "parameters"))
+    mixed = Ensemble(**options, last_init=("zero", "zero", "small"), generator=stream(0, "parameters"))
+    values = mixed(randn(6, 5))
+    assert torch.equal(values[:2], torch.zeros(2, 6, 30))
+    assert 0.0028 < mixed.network.last.weight[2].abs().max() <= 0.003
+    assert torch.equal(mixed.network.last.bias[2], usual.network.last.bias[2])
+    assert torch.equal(mixed.network.trunk.input.weight, usual.network.trunk.input.weight)
+    assert torch.equal(Ensemble(**options, last_init="zero")(randn(6, 5)), torch.zeros(3, 6, 30))
+    with pytest.raises(ValueError, match="last_init has 2 entries for 3 networks"):
+        Ensemble(**options, last_init=("zero", "small"))
+
+
+@pytest.mark.parametrize("trunk", ["mlp", "d2rl"])
+@pytest.mark.parametrize("scale", [True, (True, True, False)])
+def test_the_published_scale_shrinks_later_layers(trunk, scale):
+    options = {"members": 3, "inputs": 5, "hidden": (8, 8, 6), "outputs": 2, "trunk": trunk}
+    usual, scaled = (
+        Ensemble(**options, published_scale=each, generator=stream(0, "parameters")) for each in (False, scale)
+    )
+    factors = [0.5**0.5, 0.5**0.5, 0.5**0.5 if scale is True else 1.0]
+    found, before = scaled.state_dict(), usual.state_dict()
+    for name in before:
+        for member, factor in enumerate(factors):
+            expected = before[name][member] * factor
+            if name in ("network.trunk.linears.0.weight", "network.trunk.linears.0.bias"):
+                expected = before[name][member]
+            if name in ("network.trunk.input.weight", "network.trunk.bias"):  # the first 8 columns are of layer 1
+                expected = torch.cat((before[name][member][:, :8], expected[:, 8:]), -1)
+            assert_close(found[name][member], expected)
+
+
+def test_the_published_scale_is_that_of_uniform_starts():
+    for options in ({"init": "orthogonal"}, {"trunk": "residual"}):
+        with pytest.raises(ValueError, match="published_scale is for uniform starts"):
+            Ensemble(2, 5, (8, 8), 1, published_scale=True, **options)
+    with pytest.raises(ValueError, match="3 entries for 2 networks"):
+        Ensemble(2, 5, (8, 8), 1, published_scale=(True, True, False))
+
+
 def test_layer_norm_of_each_member():
     norm, x = EnsembleLayerNorm(2, 4), randn(2, 3, 4)
     with torch.no_grad():

@@ -167,6 +167,34 @@ def test_networks_start_from_the_generator_alone():
     assert first.last.bias.abs().max() == 0
 
 
+@pytest.mark.parametrize("trunk", ["mlp", "d2rl", "residual"])
+def test_starts_of_the_last_layer(trunk):
+    def last(last_init):
+        layers = SingleLayers(generator=stream(0, "parameters"))
+        network = Network(3, (400, 400), 50, layers=layers, trunk=trunk, last_init=last_init)
+        return network, network.last.weight, network.last.bias
+
+    bound, x = 400**-0.5, x_of(4, 3)
+    usual, weight, bias = last("default")
+    assert 0.9 * bound < bias.abs().max() <= bound
+    network, weight, bias = last("zero")
+    assert torch.equal(network(x), torch.zeros(4, 50))
+    network, weight, bias = last("small")
+    assert 0.0029 < weight.abs().max() <= 0.003
+    assert weight.std().item() == pytest.approx(0.003 / 3**0.5, rel=0.05)
+    assert torch.equal(bias, usual.last.bias)  # as usual
+    network, weight, bias = last("small_bias")
+    assert 0.0029 < weight.abs().max() <= 0.003
+    assert 0.0025 < bias.abs().max() <= 0.003
+    for own, other in zip(network.trunk.parameters(), usual.trunk.parameters(), strict=True):
+        assert torch.equal(own, other)
+    assert torch.equal(last("small")[1], last("small")[1])  # from the generator alone
+    with pytest.raises(ValueError, match="last_init is 'tiny'; use one of default, zero, small, small_bias"):
+        last("tiny")
+    with pytest.raises(ValueError, match="2 entries for 1 networks"):
+        last(("zero", "small"))
+
+
 def test_the_sequence_of_a_plain_network():
     network, x = Network(3, (5, 4), 2), x_of(7, 3)
     assert_close(nn.Sequential(*network.sequence())(x), network(x))

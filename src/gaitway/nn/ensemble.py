@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gaitway.nn.trunks import Init, Network, TrunkKind, is_orthogonal
+from gaitway.nn.trunks import Init, LastInit, Network, SkipTrunk, StackedTrunk, TrunkKind, is_orthogonal, start_last
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -83,7 +83,11 @@ class EnsembleLayers:
 class Ensemble(nn.Module):
     """N networks: `[B, inputs]`, which all of them read, -> `[N, B, outputs]`.
 
-    Trunks are those of `nn.trunks`. Members differ by their start alone; no number of one depends on another.
+    Trunks are those of `nn.trunks`. Members differ by their start alone; no number of one depends on another. How last
+    layers start (`last_init`) is said for all or for each.
+
+    `published_scale` (for all or for each) starts layers after the first smaller by 1 / sqrt(2), as those of the double
+    critic of Gehring et al. 2021 do: two networks in the blocks of one matrix, whose bound counts the inputs of both.
     """
 
     def __init__(
@@ -98,10 +102,22 @@ class Ensemble(nn.Module):
         layer_norm: bool = False,
         init: Init = "default",
         last_gain: float = 1.0,
+        last_init: LastInit | Sequence[LastInit] = "default",
+        published_scale: bool | Sequence[bool] = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.members = members
+        scaled = list(published_scale) if isinstance(published_scale, Sequence) else [published_scale] * members
+        if len(scaled) != members:
+            raise ValueError(
+                f"published_scale has {len(scaled)} entries for {members} networks; give one for all or one for each"
+            )
+        if any(scaled) and (is_orthogonal(init) or trunk == "residual"):
+            raise ValueError(
+                f"published_scale is for uniform starts of mlp and d2rl, here trunk is {trunk!r} and init {init!r}; "
+                "leave it out"
+            )
         self.network = Network(
             inputs,
             hidden,
@@ -112,11 +128,27 @@ class Ensemble(nn.Module):
             layer_norm=layer_norm,
             last_gain=last_gain,
         )
+        if any(scaled) and hidden:
+            _shrink_later_layers(self.network, [member for member, is_scaled in enumerate(scaled) if is_scaled])
+        start_last(self.network.last, last_init, generator)
 
     def forward(self, x: Tensor, more: Tensor | None = None) -> Tensor:
         """`more` [B, E] are the last columns of the input, where they come apart, e.g. actions."""
         joined = x if more is None else torch.cat((x, more), -1)
         return self.network(joined.expand(self.members, *joined.shape))
+
+
+@torch.no_grad()
+def _shrink_later_layers(network: Network, members: list[int]) -> None:
+    """Scale weights and biases of all layers but the first by 1 / sqrt(2) in these members."""
+    trunk, later = network.trunk, list(network.last.parameters())
+    if isinstance(trunk, SkipTrunk):
+        first = trunk.widths[0]
+        later += [trunk.input.weight[..., first:], trunk.bias[..., first:], *trunk.hidden.parameters()]
+    elif isinstance(trunk, StackedTrunk):
+        later += list(trunk.linears[1:].parameters())
+    for part in later:
+        part[members] *= math.sqrt(0.5)
 
 
 class ModuleEnsemble(nn.Module):

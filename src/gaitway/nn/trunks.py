@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +18,19 @@ from gaitway.nn.mlp import linear
 
 TrunkKind = Literal["mlp", "d2rl", "residual"]
 Init = Literal["default", "orthogonal"]
+LastInit = Literal["default", "zero", "small", "small_bias"]
+"""How the last layer starts: like any other; at zero, so that the network answers 0; with weights within +- 0.003, so
+that it answers about what its bias says; with weights and bias within it."""
 
 HIDDEN_GAIN = math.sqrt(2.0)  # of orthogonal starts: a rectifier passes half of the variance
+SMALL = 0.003  # bound of small starts (Lillicrap et al. 2016)
 EXPANSION = 4  # how much wider a residual block is inside (SimBa)
 
 
 class Layers(Protocol):
-    """Makes the parts of a trunk."""
+    """Makes the parts of a trunk, drawn from `generator` (None: the global one)."""
+
+    generator: torch.Generator | None
 
     def linear(self, inputs: int, outputs: int, gain: float) -> nn.Module:
         """`[..., inputs] -> [..., outputs]`; `gain` is that of orthogonal starts."""
@@ -195,7 +201,10 @@ def make_trunk(
 
 
 class Network(nn.Module):
-    """A trunk and a linear layer: `[..., inputs] -> [..., outputs]`."""
+    """A trunk and a linear layer: `[..., inputs] -> [..., outputs]`.
+
+    `last_init` is how the last layer starts; of several networks at once, one for all or one for each.
+    """
 
     def __init__(
         self,
@@ -208,11 +217,13 @@ class Network(nn.Module):
         activation: str = "relu",
         layer_norm: bool = False,
         last_gain: float = 1.0,
+        last_init: LastInit | Sequence[LastInit] = "default",
     ) -> None:
         super().__init__()
         layers = layers or SingleLayers()
         self.trunk = make_trunk(trunk, inputs, hidden, layers, activation, layer_norm)
         self.last = layers.linear(self.trunk.outputs, outputs, last_gain)
+        start_last(self.last, last_init, layers.generator)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.trunk(x))
@@ -223,6 +234,30 @@ class Network(nn.Module):
             return None
         layers = [layer for linear in self.trunk.linears for layer in (linear, self.trunk.activation)]
         return [*layers, self.last]
+
+
+@torch.no_grad()
+def start_last(
+    layer: nn.Module, last_init: LastInit | Sequence[LastInit], generator: torch.Generator | None = None
+) -> None:
+    """Start the linear layer of one network, or of several ([N, inputs, outputs]), anew as `last_init` says."""
+    weight, bias = layer.get_parameter("weight"), layer.get_parameter("bias")
+    members = list(zip(weight, bias, strict=True)) if bias.ndim == 3 else [(weight, bias)]
+    kinds = [last_init] * len(members) if isinstance(last_init, str) else list(last_init)
+    if len(kinds) != len(members):
+        raise ValueError(
+            f"last_init has {len(kinds)} entries for {len(members)} networks; give one for all or one each"
+        )
+    for kind in kinds:
+        if kind not in get_args(LastInit):
+            raise ValueError(f"last_init is {kind!r}; use one of {', '.join(get_args(LastInit))}")
+    for kind, (own_weight, own_bias) in zip(kinds, members, strict=True):
+        if kind == "zero":
+            own_weight.zero_(), own_bias.zero_()
+        if kind in ("small", "small_bias"):
+            own_weight.uniform_(-SMALL, SMALL, generator=generator)
+        if kind == "small_bias":
+            own_bias.uniform_(-SMALL, SMALL, generator=generator)
 
 
 def is_orthogonal(init: str) -> bool:
