@@ -62,7 +62,7 @@ class GaussianMixture:
     variances: Tensor
     """Variance along each axis, [C, D]."""
     log_likelihood: tuple[float, ...] = ()
-    """Mean log-density of the points that were fitted, one per step of EM; it never decreases."""
+    """Mean log-density of the points that were fitted, at the start and after every step; it never decreases."""
 
     @classmethod
     def fit(
@@ -91,15 +91,17 @@ class GaussianMixture:
         shares = torch.nn.functional.one_hot(start.labels, len(start.centres)).to(points)
         pairs = (points.unsqueeze(2) * points.unsqueeze(1)).flatten(1)
         found = cls._maximise(points, pairs, shares, start.centres, covariance, floor)
-        history: list[float] = []
-        for _ in range(max(steps, 1)):
+        joint = found._joint(points)
+        density = joint.logsumexp(1)
+        history = [float(density.mean())]
+        for _ in range(steps):
+            shares = (joint - density.unsqueeze(1)).exp()
+            found = cls._maximise(points, pairs, shares, found.means, covariance, floor)
             joint = found._joint(points)
             density = joint.logsumexp(1)
             history.append(float(density.mean()))
-            if len(history) > 1 and history[-1] - history[-2] < tolerance:
+            if history[-1] - history[-2] < tolerance:
                 break
-            shares = (joint - density.unsqueeze(1)).exp()
-            found = cls._maximise(points, pairs, shares, found.means, covariance, floor)
         return cls(found.weights, found.means + middle, found.axes, found.variances, tuple(history))
 
     @property

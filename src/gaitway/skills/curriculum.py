@@ -14,7 +14,6 @@ Definitions follow HSD-3 (Gehring et al. 2021, arXiv 2110.10809), there `update_
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.tasks.skills.goal_spaces import rank
+from gaitway.envs.tasks.skills.goal_spaces import combinations, rank
 
 EVAL_MODES = ("rollouts", "running_avg", "q_value", "reachability")
 KEPT, ADDED = 0.9, 0.1
@@ -97,7 +96,7 @@ class Curriculum:
                 f"feature_rank is {first}, but there are {len(self.groups)} groups, {list(self.groups)}; "
                 f"use 1 to {len(self.groups)}, or 'max'"
             )
-        tasks = [",".join(chosen) for chosen in itertools.combinations(self.groups, first)]
+        tasks = combinations(self.groups, first, first)
         weight = 1.0 / len(tasks) if config.weighting.startswith("lp") else 1.0
         self.weights: dict[str, float] = dict.fromkeys(tasks, weight)
         """Task -> how often it is to be drawn; after a review they add up to 1."""
