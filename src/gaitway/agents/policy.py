@@ -76,14 +76,6 @@ class Policy(Protocol):
     def eval(self) -> Self: ...
 
 
-class Actor(Protocol):
-    """Anything that maps observations to actions and can forget: an `InferencePolicy`, a script."""
-
-    def __call__(self, obs: Observation) -> Tensor: ...
-
-    def reset(self, mask: Tensor | None = None) -> None: ...
-
-
 class InferencePolicy:
     """A trained policy as a function: observation in, action out, with its normaliser and its memory."""
 

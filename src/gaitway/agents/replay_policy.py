@@ -142,14 +142,22 @@ def make_actor(config: NetworksConfig, inputs: int, outputs: int, generator: tor
     )
 
 
-def make_critics(config: NetworksConfig, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
-    """The critics of the config: an `Ensemble`, or as many of the user's own."""
+def make_critics(
+    config: NetworksConfig,
+    inputs: int,
+    outputs: int,
+    generator: torch.Generator | None,
+    last_init: Sequence[str] | None = None,
+) -> nn.Module:
+    """The critics of the config: an `Ensemble`, or as many of the user's own. `last_init` says how the last layer of
+    each starts, where that differs, and how many there are."""
     entry, key = config.critic_network, "agent.critic_network"
+    members = config.critics if last_init is None else len(last_init)
     if entry is not None:
         own = {"inputs": inputs, "outputs": outputs, "generator": generator}
-        return ModuleEnsemble([make_part(entry, {}, key, given=own) for _ in range(config.critics)])
+        return ModuleEnsemble([make_part(entry, {}, key, given=own) for _ in range(members)])
     return Ensemble(
-        config.critics,
+        members,
         inputs,
         config.critic_hidden,
         outputs,
@@ -157,5 +165,6 @@ def make_critics(config: NetworksConfig, inputs: int, outputs: int, generator: t
         activation=config.activation,
         layer_norm=config.layer_norm,
         init=config.init,
+        last_init="default" if last_init is None else last_init,
         generator=generator,
     )

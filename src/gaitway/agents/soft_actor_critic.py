@@ -66,7 +66,7 @@ class SoftActorCritic(ReplayPolicy):
         self.is_discrete = spec.action.kind == "discrete"
         outputs, more = (self.head.inputs, 0) if self.is_discrete else (1, len(spec.action.names))
         self.actor = actor or make_actor(config, self.input_size("actor"), self.head.inputs, generator)
-        self.critic = critic or make_critics(config, self.input_size("critic") + more, outputs, generator)
+        self.critic = critic or self.make_critics(self.input_size("critic") + more, outputs, generator)
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
 
     @property
@@ -74,6 +74,10 @@ class SoftActorCritic(ReplayPolicy):
         if len(self.blocks) or is_overridden(self, SoftActorCritic) or type(self.actor) is not Network:
             return False
         return type(self.critic) is Ensemble and type(self.target) is Ensemble
+
+    def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
+        """The critics of the config, `[B, inputs] -> [N, B, outputs]`."""
+        return make_critics(self.config, inputs, outputs, generator)
 
     # Playing
 

@@ -184,7 +184,7 @@ def build_runner(
     lists: dict[str, Any] = {
         "cast": build_cast(config, env.spec, algorithm.policy, env.num_envs),
         "rewards": build_rewards(config, env.spec, algorithm.policy, env.num_envs, algorithm.execution),
-        "callbacks": _make(config, config.callbacks, CALLBACKS, "callbacks", {}),
+        "callbacks": _make(config, config.callbacks, CALLBACKS, "callbacks", {"algorithm": algorithm}),
     }
     parts |= {key: made for key, made in lists.items() if made}
     return recipe.runner(env, algorithm, runner_config, **parts)

@@ -27,11 +27,11 @@ from gaitway.core.seeding import stream
 from gaitway.envs.check import check_env
 from gaitway.envs.registry import list_envs, make_env
 from gaitway.envs.robots.registry import ROBOTS
+from gaitway.envs.trials import Trials
 from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
 from gaitway.runners.evaluate import evaluation_instances
-from gaitway.runners.trials import Trials
 
 log = logging.getLogger("gaitway")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)

@@ -17,6 +17,7 @@ from gaitway.agents.deterministic_actor_critic import (
     SingleCriticConfig,
 )
 from gaitway.agents.particles import Particles, ParticlesConfig
+from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
 from gaitway.algorithms.a2c import A2C, A2CConfig
@@ -40,6 +41,7 @@ from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
+from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig
 
 
 class Recipe(NamedTuple):
@@ -63,6 +65,7 @@ RECIPES: dict[str, Recipe] = {
     "reinforce": Recipe(ReinforceConfig, ActorCriticConfig, ActorCritic, Reinforce, OnPolicyRunner),
     "svpg": Recipe(SVPGConfig, ParticlesConfig, Particles, SVPG, OnPolicyRunner),
     "sac": Recipe(SACConfig, SoftActorCriticConfig, SoftActorCritic, SAC, OffPolicyRunner),
+    "multitask_sac": Recipe(MultitaskSACConfig, SkillPolicyConfig, SkillPolicy, MultitaskSAC, OffPolicyRunner),
     "dqn": Recipe(DQNConfig, ValuePolicyConfig, ValuePolicy, DQN, OffPolicyRunner),
     "ddpg": Recipe(DDPGConfig, SingleCriticConfig, DeterministicActorCritic, DDPG, OffPolicyRunner),
     "cem": Recipe(CEMConfig, EvolvedActorConfig, ActorCritic, CEM, EvolutionRunner),

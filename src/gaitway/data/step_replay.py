@@ -209,6 +209,17 @@ class StepReplay:
         out.random_(0, size, generator=self.generator)
         return out.copy_(rows.valid.look_up(rows.first, out))
 
+    def draw_where(self, n: int, name: str, value: float, generator: torch.Generator) -> Tensor:
+        """Uniform random indices, with replacement, of transitions whose stored scalar `name` is `value`: int64 [n], or
+        [0] where there is none. Looks at every transition, so it is not for the midst of an update."""
+        slots = self.slots(self.first_row, self.stop_row)
+        column = self._rows.ring.columns[name].flatten()
+        found = slots[column[slots] == value]
+        if not len(found):
+            return found
+        chosen = torch.randint(len(found), (n,), generator=generator, device=generator.device)
+        return found[chosen.to(self.device)]
+
     def batch(self, n: int) -> TransitionBatch:
         """Memory for n transitions that `gather` can reuse; valid until `to` is called."""
         with torch.inference_mode(False):

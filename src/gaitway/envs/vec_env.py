@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -199,6 +199,14 @@ class Step:
     final_obs: Observation
     metrics: dict[str, Tensor]
     valid: Tensor | None = None
+
+
+class Actor(Protocol):
+    """Anything that maps observations to actions and can forget: an `InferencePolicy`, a script."""
+
+    def __call__(self, obs: Observation) -> Tensor: ...
+
+    def reset(self, mask: Tensor | None = None) -> None: ...
 
 
 class VecEnv:

@@ -1,6 +1,6 @@
 """What happens between iterations by the user's will: schedules of the environment, curricula.
 
-A callback is called at the beginning, after every iteration, after every evaluation and at the end. It is handed a
+A callback is called at the beginning, after every iteration, evaluation and checkpoint, and at the end. It is handed a
 `Moment`, through which it may call methods of the environments and log; nothing else of the run is within its reach.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from gaitway.algorithms.algorithm import Coefficient, Now, value_at
@@ -28,6 +29,8 @@ class Moment:
     """Adds a line of metrics at this step."""
     evaluation_env: VecEnv | None = None
     """The environment of evaluations, once there is one: from the iteration before the first of them on."""
+    folder: Path | None = None
+    """The run folder, if there is one."""
 
 
 class Callback(Protocol):
@@ -38,6 +41,7 @@ class Callback(Protocol):
     def begin(self, moment: Moment) -> None: ...
     def after_iteration(self, moment: Moment) -> None: ...
     def after_evaluation(self, moment: Moment) -> None: ...
+    def after_checkpoint(self, moment: Moment) -> None: ...
     def end(self, moment: Moment) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
@@ -98,5 +102,9 @@ class EnvSchedule:
         return number
 
 
-CALLBACKS = {"env_schedule": EnvSchedule}
+CALLBACKS: dict[str, Any] = {
+    "env_schedule": EnvSchedule,
+    "curriculum": "gaitway.skills.callbacks:TaskCurriculum",
+    "skill_file": "gaitway.skills.callbacks:SkillFileWriter",
+}
 """Callbacks by the names that `callbacks` in a configuration uses."""

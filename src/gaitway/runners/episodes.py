@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from gaitway.core.workspace import Workspace
+from gaitway.envs.trials import Trials, TrialStatistics
 from gaitway.envs.vec_env import EVENTS
 from gaitway.functional.policy_losses import weighted_mean
-from gaitway.runners.trials import Trials, TrialStatistics
 
 
 class EpisodeStatistics:

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaitway.agents.policy import Actor
-from gaitway.envs.vec_env import EnvSpec, VecEnv
-from gaitway.runners.trials import INSTANCES, Trials, run_trials
+from gaitway.envs.trials import INSTANCES, Trials, run_trials
+from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
 
 
 @dataclass(frozen=True)

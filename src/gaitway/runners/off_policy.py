@@ -87,8 +87,10 @@ class OffPolicyRunner(Runner):
         self._pending = 0
         """Gradient steps that wait for the next simulation, where `overlap` is on; none between iterations."""
         self._now = Now()
+        self._steps_left = 1
+        """Steps of the present round that are still to be simulated."""
         if algorithm.config.overlap:
-            self.world.meanwhile = self._learn
+            self.world.meanwhile = self._learn_meanwhile
 
     def resume(self, which: str = "last", *, fresh_replay: bool = False) -> int:
         """Restore a checkpoint of this run's folder; returns its environment steps.
@@ -199,6 +201,7 @@ class OffPolicyRunner(Runner):
         for start in range(0, self.stage.rows, config.steps_per_round):
             stop = start + config.steps_per_round
             started, simulated, learnt = time.perf_counter(), self.world.simulation_seconds, clock["learn"]
+            self._steps_left = config.steps_per_round
             self.stage.play(start, stop, uniform=self.env_steps < config.learning_starts)
             played = time.perf_counter()
             simulated = self.world.simulation_seconds - simulated
@@ -221,13 +224,19 @@ class OffPolicyRunner(Runner):
             for name in stored:
                 self.rollout[name][start:stop] = rows[name]
 
-    def _learn(self) -> None:
-        """Make the gradient steps that are due."""
-        if self._pending:
+    def _learn_meanwhile(self) -> None:
+        """Make this step's share of the gradient steps that are due: the round's steps get equally many."""
+        self._learn(-(-self._pending // self._steps_left))
+        self._steps_left -= 1
+
+    def _learn(self, updates: int | None = None) -> None:
+        """Make `updates` of the gradient steps that are due (None: all)."""
+        updates = self._pending if updates is None else updates
+        if updates:
             started = time.perf_counter()
             with torch.inference_mode(False), torch.enable_grad():
-                self.algorithm.update(self.replay, self._pending, self._now)
-            self._pending = 0
+                self.algorithm.update(self.replay, updates, self._now)
+            self._pending -= updates
             self.upkeep.clock["learn"] += time.perf_counter() - started
 
     def _updates_due(self, steps: int) -> int:

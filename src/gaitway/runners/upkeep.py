@@ -22,6 +22,7 @@ from gaitway.algorithms.algorithm import Now
 from gaitway.core.files import StateFileError
 from gaitway.core.seeding import global_state, set_global_state, stream
 from gaitway.core.workspace import Workspace
+from gaitway.envs.trials import Trials
 from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.runners.callbacks import Callbacks, Moment
 from gaitway.runners.cast import Cast
@@ -34,7 +35,6 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.signals import GracefulStop
-from gaitway.runners.trials import Trials
 from gaitway.version import __version__
 
 log = logging.getLogger("gaitway")
@@ -132,7 +132,10 @@ class Upkeep:
         """Call the callbacks."""
         if len(self.callbacks):
             now = Now(iteration, steps, min(steps / self.planned, 1.0))
-            moment = Moment(now, self.env, numbers, lambda found: self.logger.log(steps, found, {}), self.judge.env)
+            place = None if self.folder is None else self.folder.path
+            moment = Moment(
+                now, self.env, numbers, lambda found: self.logger.log(steps, found, {}), self.judge.env, place
+            )
             self.callbacks.call(event, moment)
 
     def between_iterations(self, before: int, steps: int, is_last: bool) -> None:
@@ -175,6 +178,7 @@ class Upkeep:
             return
         if self.checkpoints.save(steps, snapshot.state, self.judge.best.get("steps"), snapshot.attached):
             self.saved_at = steps
+            self.tell("after_checkpoint", steps, self._iteration)
 
     def is_saved(self, steps: int) -> bool:
         """Whether the state after `steps` is in the run folder (True if there is none to be in)."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from gaitway.envs.tasks.skills.goal_logic import GoalLogic
-from gaitway.envs.tasks.skills.goal_spaces import GoalSpace
+from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations
+from gaitway.envs.tasks.skills.goals import TaskSet
+from gaitway.envs.vec_env import EnvSpec
 
 _NUMBER = (int, float)
 _PLAIN = {
@@ -25,7 +28,7 @@ _PLAIN = {
 }
 """The type of each fact in its plain form."""
 
-TRIALS = {"ends": "last_step_of_task", "kind": "task_key", "outcome": "reached_goal"}
+TRIALS: dict[str, Any] = {"ends": "last_step_of_task", "kind": "task_key", "outcome": "reached_goal"}
 """Metrics that say where a trial of `plan_trials` ends, of which kind it was and how it went."""
 
 
@@ -50,6 +53,27 @@ class SkillFacts:
     reward: str
     control_dt: float
     """Seconds per step."""
+
+    @classmethod
+    def of(cls, spec: EnvSpec) -> SkillFacts:
+        """What the contract of an environment states; a ValueError for one that has no goal space."""
+        if "skills" not in spec.facts:
+            raise ValueError(
+                f"{spec.id} states no goal space, so it has no skills to learn; use walker/skills, humanoid/skills, "
+                "point/skills or an environment of your own with a goal space"
+            )
+        return cls.from_dict(spec.facts["skills"])
+
+    @functools.cached_property
+    def tasks(self) -> TaskSet:
+        """Translates between subset strings, keys and bits."""
+        return TaskSet(self.space, self.task_map, self.groups)
+
+    @functools.cached_property
+    def names(self) -> dict[int, str]:
+        """Key -> name in group spelling of every task that combines groups, by rank."""
+        subsets = combinations(self.groups, len(self.groups))
+        return {self.tasks.key_of(subset): self.tasks.name_of(self.tasks.key_of(subset)) for subset in subsets}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings, lists and dicts, from which `from_dict` makes equal facts."""
@@ -85,4 +109,5 @@ def skill_facts(logic: GoalLogic, robot: str, heading: str, control_dt: float) -
         reward=config.reward,
         control_dt=control_dt,
     )
-    return {"skills": facts.to_dict(), "trials": dict(TRIALS)}
+    kinds = {str(key): name for key, name in facts.names.items()}
+    return {"skills": facts.to_dict(), "trials": TRIALS | {"kinds": kinds}}

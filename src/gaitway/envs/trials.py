@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gaitway.agents.policy import Actor
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
 
 FOLLOW = 0.1
 """How far the running mean of a kind moves with each of its trials."""

@@ -1,0 +1,61 @@
+"""How well every task can be done, asked of the learner's own models: no environment is stepped.
+
+For each task the policy is put, in thought, where goals began lately, and is given uniform goals there. Reachability
+answers with a probability (`r`); the critics answer whether the goal is worth at least what going there would bring
+(`q`). Gehring et al. 2021 (HSD-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gaitway.core.seeding import stream
+from gaitway.skills.estimates import goals_from, q_controllable, r_controllable, uniform_goals
+from gaitway.skills.multitask_sac import MultitaskSAC
+
+NUM_STATES = 1024
+
+
+class Estimates(NamedTuple):
+    """Of every task, from 0 to 1."""
+
+    r: dict[str, float]
+    q: dict[str, float]
+
+
+@torch.no_grad()
+def estimate_controllability(algorithm: MultitaskSAC, tasks: Iterable[str]) -> Estimates:
+    """Estimates for `tasks`, given in group spelling; zeros before the first update.
+
+    States and goals are drawn from a stream of their own that begins anew each time: asking changes nothing.
+    """
+    tasks, replay = list(tasks), algorithm.replay
+    if replay is None or not algorithm.updates:
+        return Estimates(dict.fromkeys(tasks, 0.0), dict.fromkeys(tasks, 0.0))
+    facts, policy, config = algorithm.facts, algorithm.policy, algorithm.config
+    generator = stream(algorithm.seed, "controllability")
+    index = replay.draw_where(NUM_STATES, "env/metric/time", 0.0, generator)
+    drawn = replay.gather(index)
+    features = drawn["obs/gs_observation"].cpu().numpy().astype(np.float64)
+    obs = {name.removeprefix("obs/"): value for name, value in drawn.items() if name.startswith("obs/")}
+    like = obs["task"]
+    r, q = {}, {}
+    for task in tasks:
+        goals = goals_from(facts.tasks, task, features, uniform_goals(facts.space, len(features), generator))
+        obs |= {name: torch.from_numpy(getattr(goals, name)).to(like.device) for name in ("desired_goal", "task")}
+        action = policy.mean_action(policy.network_input(obs, "actor"))
+        values = policy.values(policy.critic, policy.network_input(obs, "critic"), action).cpu()
+        r[task] = r_controllable(values[-1])
+        q[task] = q_controllable(
+            values[:-1].amin(0),
+            goals.distance,
+            facts.horizon,
+            facts.ctrl_cost,
+            len(policy.spec.action.names),
+            float(config.gamma),
+        )
+    return Estimates(r, q)

@@ -1,0 +1,285 @@
+"""Multi-task soft actor-critic: one policy for many tasks, and how likely it reaches the goals of each.
+
+Gehring et al. 2021, "Hierarchical skills for efficient exploration" (HSD-3), section on pre-training. Beside the
+policy and its critics, reachability R(s, a) learns the probability that the present policy reaches the present goal in
+the time that is left to it, by undiscounted temporal differences:
+
+    critics        y = r + gamma (1 - terminal) (min Q'(s', a') - alpha log pi(a'|s'))      a' ~ pi(s')
+    reachability   y = reached + (1 - last) R'(s', a')              last: the goal ended here, and was not given up
+    actor          mean(alpha log pi(a|s) - min Q(s, a))
+    temperature    -mean(exp(log alpha) (log pi(a|s) + target entropy))
+
+An update moves critics and reachability, then actor and temperature, then the targets of critics, reachability and
+actor. Losses are squared errors without 1/2, and the temperature's loss is in alpha itself: both as published, and
+both unlike `algorithm=sac`. Reachability is one more member of the critics' ensemble; that its target is drawn from the
+policy before the actor's step of the same update instead of after it is the one deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from gaitway.agents.skill_policy import SkillPolicy
+from gaitway.algorithms.algorithm import Batch, Now
+from gaitway.algorithms.engine import Engine, FlatParameters, JointEngine
+from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.core.execution import Execution
+from gaitway.data.step_replay import StepReplay
+from gaitway.envs.tasks.skills.facts import SkillFacts
+from gaitway.functional.reachability import reachability_target
+from gaitway.functional.soft_losses import soft_target
+from gaitway.nn.ensemble import constant_twin
+
+COLUMNS = ("reached_goal", "last_step_of_task", "random_reset", "time", "task_key")
+"""Metrics of the environment that are learnt from: columns of the replay."""
+TD_ROUNDS, TD_RATE = 10, 0.01
+"""Every so many rounds the mean TD error of each task moves by this rate."""
+
+Loss = tuple[Tensor, dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class MultitaskSACConfig(ReplayConfig):
+    """Multi-task soft actor-critic with reachability, for skills."""
+
+    name: Literal["multitask_sac"] = "multitask_sac"
+    update_ratio: float = 0.05
+    replay_size: int = 3_000_000
+    learning_starts: int = 10_000
+    gamma: float | Literal["auto_horizon"] = "auto_horizon"  # type: ignore[assignment]
+    """Discount; auto_horizon: 1 - 1/H for goals that may take H steps."""
+    tau: float = 0.005
+    """How far the targets follow at each update."""
+    actor_learning_rate: float = 1e-4
+    critic_learning_rate: float = 1e-4
+    """Of critics and reachability."""
+    temperature_learning_rate: float = 1e-4
+    initial_temperature: float = 0.1
+    per_task_temperature: bool = False
+    """A temperature for every task, which moves with the transitions of that task."""
+    target_entropy: float | None = None
+    """Null: minus the number of action dimensions, with actions in units of half their range."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gamma, str):
+            if self.gamma != "auto_horizon":
+                raise ValueError(f"gamma is {self.gamma!r}; use a number from 0 to 1, or auto_horizon")
+            replace(self, gamma=0.99)  # checks everything else
+            return
+        super().__post_init__()
+        self.check_positive(
+            "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate", "initial_temperature"
+        )
+        self.check_fraction("tau", "such as 0.005")
+        if self.n_step != 1:
+            raise ValueError(f"n_step is {self.n_step}; goals change from step to step, so use n_step=1")
+
+
+class MultitaskSAC(ReplayAlgorithm):
+    """Learns the skills of an environment whose contract states a goal space (`SkillFacts`)."""
+
+    config: MultitaskSACConfig
+    reads = (*(f"env/metric/{name}" for name in COLUMNS), "env/obs/gs_observation")
+
+    def __init__(
+        self,
+        policy: SkillPolicy,
+        config: MultitaskSACConfig | None = None,
+        *,
+        num_envs: int,
+        execution: Execution | None = None,
+        seed: int = 0,
+    ) -> None:
+        config = config or MultitaskSACConfig()
+        self.facts = SkillFacts.of(policy.spec)
+        if isinstance(config.gamma, str):
+            config = replace(config, gamma=1.0 - 1.0 / self.facts.horizon)
+        rows = (config.batch_size, *policy.spec.action.shape)
+        draws = {"action": Draw(rows), "next_action": Draw(rows)}
+        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
+        self.target_entropy = config.target_entropy
+        if self.target_entropy is None:
+            self.target_entropy = -float(len(policy.spec.action.names))
+        self.temperature = TaskTemperatures(
+            config.initial_temperature, self.facts.tasks.num_keys if config.per_task_temperature else None
+        ).to(self.device)
+        self.counts = TaskCounts(self.facts.tasks.num_keys).to(self.device)
+        self.modules |= {"temperature": self.temperature, "counts": self.counts}
+        self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
+        self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
+        self.critic_engine = self.engine(policy.learner(policy.critic, "critic"), config.critic_learning_rate)
+        self.actor_engine = self.engine(policy.learner(policy.actor, "actor"), config.actor_learning_rate)
+        self.temperature_engine = Engine(
+            self.temperature,
+            unset_loss,
+            learning_rate=config.temperature_learning_rate,
+            max_grad_norm=None,
+            eps=config.adam_eps,
+            entrywise=config.per_task_temperature,
+        )
+        self.engines |= {
+            "actor": self.actor_engine,
+            "critic": self.critic_engine,
+            "temperature": self.temperature_engine,
+        }
+        self.constant_critic = constant_twin(policy.critic)
+        """The critics as the actor sees them."""
+        self.critic_engine.loss = self.execution.compiled(self._critic_loss)
+        self.acting = JointEngine((self.actor_engine, self.temperature_engine), self._actor_loss, self.execution)
+        self._ones = torch.ones(config.batch_size, dtype=torch.float64, device=self.device)
+        self._rounds = 0
+
+    # Learning
+
+    def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
+        batch = self._batch_of(index)
+        self.critic_engine.step(batch | self._targets(batch, noise["next_action"]))
+        self.acting.step(batch | {"noise": noise["action"]})
+        self.soft_update("critic", self.critic_engine, self.config.tau)
+        self.soft_update("actor", self.actor_engine, self.config.tau)
+        self.counts.used.index_add_(0, batch["key"], self._ones)
+
+    def update(self, replay: StepReplay, updates: int, now: Now) -> None:
+        super().update(replay, updates, now)
+        if updates:
+            if self._rounds % TD_ROUNDS == 0:
+                self._note_td_errors()
+            self._rounds += 1
+
+    def _batch_of(self, index: Tensor) -> Batch:
+        batch = self.transitions(index)
+        metric = {name: batch.pop(f"env/metric/{name}") for name in COLUMNS}
+        batch["action"] = self.policy.unit_action(batch["action"])
+        batch["key"] = metric["task_key"].long()
+        batch["reached"] = metric["reached_goal"]
+        batch["last"] = metric["last_step_of_task"] * (1.0 - metric["random_reset"])
+        batch["alpha"] = self.temperature(batch["key"]).detach()
+        return batch
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch, noise: Tensor) -> Batch:
+        """What critics and reachability should say, [members, n]."""
+        policy = self.policy
+        action, log_prob = policy.propose(batch["next/actor"], noise)
+        values = policy.values(policy.target, batch["next/critic"], action)
+        value = soft_target(batch["reward"], batch["discount"], values[:-1], log_prob, batch["alpha"])
+        reach = reachability_target(batch["reached"], batch["last"], values[-1])
+        return {"target": torch.cat((value.expand(len(values) - 1, -1), reach[None]))}
+
+    def _critic_loss(self, batch: Batch) -> Loss:
+        policy = self.policy
+        values = policy.values(policy.critic, policy.inputs_again(batch, "critic"), batch["action"])
+        error = values - batch["target"]
+        losses = error.square().mean(-1)
+        residual = error.detach()[0].var() / batch["target"][0].var().clamp(min=1e-12)
+        return losses.sum(), {
+            "loss/critic": losses[:-1].detach().sum(),
+            "loss/reachability": losses[-1].detach(),
+            "q_mean": values.detach()[:-1].mean(),
+            "residual_variance": residual,
+        }
+
+    def _actor_loss(self, batch: Batch) -> Loss:
+        """The losses of the actor and of the temperature; each sees the other's part as a constant."""
+        policy, alpha = self.policy, self.temperature
+        action, log_prob = policy.propose(policy.inputs_again(batch, "actor"), batch["noise"])
+        value = policy.values(self.constant_critic, batch["critic"], action)[:-1].min(0).values
+        loss = (batch["alpha"] * log_prob - value).mean()
+        surplus = log_prob.detach() + self.target_entropy
+        statistics = {
+            "loss/actor": loss.detach(),
+            "entropy": -log_prob.detach().mean(),
+            "temperature": batch["alpha"].mean(),
+        }
+        return loss - alpha.mean_per_task(alpha(batch["key"]) * surplus, batch["key"]), statistics
+
+    @torch.no_grad()
+    def _note_td_errors(self) -> None:
+        """Let the mean TD error of each task follow that of the transitions drawn last."""
+        batch = self._batch_of(self._index[0])
+        target = self._targets(batch, self._noise[0]["next_action"])["target"]
+        values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
+        self.counts.note_errors(batch["key"], (values[:-1] - target[:-1]).abs().mean(0))
+
+    # What is known of the tasks
+
+    def td_errors(self) -> dict[str, float]:
+        """The moving TD error of every task that was learnt from."""
+        return self._by_task(self.counts.error, self.counts.known > 0)
+
+    def samples(self) -> dict[str, float]:
+        """How many transitions of every task were learnt from, with repetitions."""
+        return self._by_task(self.counts.used, self.counts.used > 0)
+
+    def _by_task(self, values: Tensor, where: Tensor) -> dict[str, float]:
+        listed, there = values.tolist(), where.tolist()
+        return {name: listed[key] for key, name in self.facts.names.items() if there[key]}
+
+    def metrics(self) -> dict[str, Tensor]:
+        found = super().metrics()
+        if found:
+            used, errors = self.counts.used, self.counts.error
+            there = (used > 0).tolist()
+            for key, name in self.facts.names.items():
+                if there[key]:
+                    found |= {f"samples/{name}": used[key].clone(), f"td_error/{name}": errors[key].clone()}
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"rounds": self._rounds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._rounds = state["rounds"]
+
+
+class TaskTemperatures(nn.Module):
+    """The weight of the entropy as its logarithm: one for all tasks, or one for each of `num_keys`."""
+
+    def __init__(self, initial: float, num_keys: int | None = None) -> None:
+        super().__init__()
+        self.log_value = nn.Parameter(torch.full((num_keys or 1,), math.log(initial)))
+        self.num_keys = num_keys
+
+    def forward(self, keys: Tensor) -> Tensor:
+        """The temperature of each row, [n]."""
+        value = self.log_value.exp()
+        # a product, not a look-up: its gradient is a product too, the same sum in the same order every time
+        return value.expand(len(keys)) if self.num_keys is None else self._one_hot(keys) @ value
+
+    def mean_per_task(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """The mean over all rows [n]; with a temperature for each task, the sum over tasks of their rows' means."""
+        if self.num_keys is None:
+            return rows.mean()
+        one_hot = self._one_hot(keys)
+        return (rows / (one_hot @ one_hot.sum(0))).sum()
+
+    def _one_hot(self, keys: Tensor) -> Tensor:
+        return (keys[:, None] == torch.arange(self.num_keys or 1, device=keys.device)).float()
+
+
+class TaskCounts(nn.Module):
+    """What is counted of every task, by key: transitions learnt from, and the moving TD error."""
+
+    used: Tensor
+    error: Tensor
+    known: Tensor
+
+    def __init__(self, num_keys: int) -> None:
+        super().__init__()
+        for name in ("used", "error", "known"):
+            self.register_buffer(name, torch.zeros(num_keys, dtype=torch.float64 if name == "used" else torch.float32))
+
+    def note_errors(self, keys: Tensor, errors: Tensor) -> None:
+        """Errors [n] of transitions of the tasks `keys` [n]; the first one of a task stands as it is."""
+        count = torch.zeros_like(self.error).index_add_(0, keys, torch.ones_like(errors))
+        mean = torch.zeros_like(self.error).index_add_(0, keys, errors) / count.clamp(min=1.0)
+        moved = torch.where(self.known > 0, self.error.lerp(mean, TD_RATE), mean)
+        self.error.copy_(torch.where(count > 0, moved, self.error))
+        self.known.copy_(torch.maximum(self.known, (count > 0).float()))
