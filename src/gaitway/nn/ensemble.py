@@ -141,7 +141,8 @@ class Ensemble(nn.Module):
 @torch.no_grad()
 def _shrink_later_layers(network: Network, members: list[int]) -> None:
     """Scale weights and biases of all layers but the first by 1 / sqrt(2) in these members."""
-    trunk, later = network.trunk, list(network.last.parameters())
+    trunk = network.trunk
+    later: list[Tensor] = list(network.last.parameters())
     if isinstance(trunk, SkipTrunk):
         first = trunk.widths[0]
         later += [trunk.input.weight[..., first:], trunk.bias[..., first:], *trunk.hidden.parameters()]
