@@ -27,6 +27,7 @@ from gaitway.envs.gym.vector import AsyncOptions
 from gaitway.rewards import SOURCES
 from gaitway.runners.callbacks import CALLBACKS
 from gaitway.runners.cast import AGENTS
+from gaitway.skills.curriculum import CurriculumConfig
 
 
 def options_of(part: type) -> type:
@@ -47,7 +48,9 @@ PARTS = {
     for cls in (*SOURCES.values(), *BLOCKS.values(), *CALLBACKS.values(), *AGENT_CLASSES, ActionDistance)
 }
 AGENT_CONFIGS = {recipe.agent for recipe in RECIPES.values()}
-CLASSES = {cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, TrainConfig, AsyncOptions)}
+CLASSES = {
+    cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, TrainConfig, AsyncOptions, CurriculumConfig)
+}
 
 
 class Row(NamedTuple):

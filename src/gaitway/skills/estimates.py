@@ -90,8 +90,8 @@ def goals_from(tasks: TaskSet, subset: str, features: np.ndarray, drawn: np.ndar
     goal = space.absolute(drawn, projected) * mask
     left = space.feature_difference(space.back_project(goal), features) * mask
     distance = length(space.goal_difference(goal, projected) * mask)
-    shown = (array[:, tasks.members].astype(np.float32) for array in (left, mask))
-    return Goals(goal, *shown, distance)
+    desired_goal, task = (array[:, tasks.members].astype(np.float32) for array in (left, mask))
+    return Goals(goal, desired_goal, task, distance)
 
 
 def uniform_goals(space: GoalSpace, count: int, generator: torch.Generator, zero_twist: bool = False) -> np.ndarray:
