@@ -1,0 +1,160 @@
+"""Updates of multi-task SAC with reachability on a GPU, drawing and targets included, at the Walker's sizes.
+
+    python benchmarks/skills_update.py --out benchmarks/results/skills_update.json
+
+Milliseconds of one update with batches of 256, networks of four D2RL layers of 512 and 1024: recorded in calls of 16
+and eager, in turns, medians over rounds; beside them `products`, the matrix products alone as a CUDA graph. Gates: the
+recorded update ends at the parameters of the eager one (fp32), and a recorded call never waits for the device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gaitway import make_env
+from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
+from gaitway.algorithms.algorithm import Now
+from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.workspace import Variable, Workspace
+from gaitway.envs.env_agent import EnvAgent
+from gaitway.rewards.source import Rewards
+from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig
+
+NUM_ENVS, STEPS, TOGETHER = 320, 64, 16
+
+
+def recorded_play(device: str) -> tuple[Workspace, dict[str, Variable], Any]:
+    """Random play of the Walker on all its tasks."""
+    with make_env("walker/skills", num_envs=NUM_ENVS, rank_max=5, device=device) as env:
+        world = EnvAgent(env)
+        variables = world.variables(STEPS) | {"action": Variable(STEPS, NUM_ENVS, env.spec.action.shape, torch.float32)}
+        world.restore(env.reset())
+        ws = Workspace.dense(variables, device)
+        for t in range(STEPS):
+            world.observe.step(ws, t)
+            ws.put("action", t, torch.rand(NUM_ENVS, 6, device=device) * 2 - 1)
+            world.advance.step(ws, t)
+        return ws, variables, env.spec
+
+
+def learner(
+    play: tuple[Workspace, dict[str, Variable], Any], width: int, mode: str, precision: str, device: str
+) -> Any:
+    ws, variables, spec = play
+    hidden = (width,) * 4
+    generator = torch.Generator().manual_seed(0)
+    policy = SkillPolicy(spec, SkillPolicyConfig(actor_hidden=hidden, critic_hidden=hidden), generator).to(device)
+    config = MultitaskSACConfig(replay_size=NUM_ENVS * STEPS, updates_per_program=TOGETHER)
+    execution = Execution(ExecutionConfig(mode, precision), device)
+    algorithm = MultitaskSAC(policy, config, num_envs=NUM_ENVS, seed=0, execution=execution)
+    algorithm.keep(variables, spec.group_names, Rewards())
+    replay = algorithm.make_replay()
+    replay.add(ws)
+    return algorithm, replay
+
+
+def products(width: int, device: str, batch: int = 256, inputs: int = 73, actions: int = 6) -> Callable[[], None]:
+    """The matrix products of one update as a recorded graph: what no implementation can leave out."""
+    shapes = []
+    for members, columns, outputs in ((1, inputs, 2 * actions), (3, inputs + actions, 1)):
+        layers = [(columns, 4 * width), (width, width), (width, width), (width, width), (width, outputs)]
+        # forward with the target or the next observation; forward, and both products backward, for what learns
+        passes = {1: 4, 3: 4}[members]
+        shapes += [(members, batch, rows, out) for rows, out in layers for _ in range(passes)]
+        # the critics as the actor sees them: forward and the gradient of their input
+        if members == 3:
+            shapes += [(members, batch, rows, out) for rows, out in layers for _ in range(2)]
+    pairs = [
+        (torch.randn(n, rows, columns, device=device), torch.randn(n, columns, out, device=device))
+        for n, rows, columns, out in shapes
+    ]
+
+    def run() -> None:
+        for one, other in pairs:
+            torch.bmm(one, other)
+
+    execution = Execution(ExecutionConfig("captured", "tf32"), device)
+    program = execution.program(run, "products")
+    for _ in range(4):
+        program()
+    return program
+
+
+def timed(call: Callable[[], Any], repeats: int) -> float:
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - started) / repeats * 1e3
+
+
+def measure(width: int, rounds: int, play: Any, device: str) -> dict[str, Any]:
+    found: dict[str, list[float]] = {}
+    calls: dict[str, tuple[Callable[[], Any], int, int]] = {}
+    for mode, precision in (("captured", "tf32"), ("eager", "tf32"), ("captured", "fp32")):
+        algorithm, replay = learner(play, width, mode, precision, device)
+        updates = TOGETHER if mode == "captured" else 1
+        call = lambda a=algorithm, r=replay, n=updates: a.update(r, n, Now())  # noqa: E731
+        for _ in range(4):
+            call()
+        calls[f"{mode} {precision}"] = (call, updates, 6 if mode == "captured" else 16)
+    calls["products tf32"] = (products(width, device), 1, 100)
+    for _ in range(rounds):
+        for name, (call, updates, repeats) in calls.items():
+            found.setdefault(name, []).append(timed(call, repeats) / updates)
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    return {"width": width, "ms": found, "median_ms": medians,
+            "eager_over_captured": medians["eager tf32"] / medians["captured tf32"]}  # fmt: skip
+
+
+def gates(play: Any, device: str) -> dict[str, Any]:
+    """Captured against eager in fp32, and no waiting."""
+    ends = {}
+    for mode in ("captured", "eager"):
+        algorithm, replay = learner(play, 64, mode, "fp32", device)
+        for _ in range(6):
+            algorithm.update(replay, TOGETHER, Now())
+        ends[mode] = torch.cat([value.flatten() for value in algorithm.flat_parameters()])
+        if mode == "captured":
+            torch.cuda.set_sync_debug_mode("error")
+            algorithm._draw(TOGETHER)
+            algorithm._many()
+            torch.cuda.set_sync_debug_mode("default")
+            algorithm, replay = learner(play, 64, mode, "fp32", device)
+            for _ in range(6):
+                algorithm.update(replay, TOGETHER, Now())
+            ends[mode] = torch.cat([value.flatten() for value in algorithm.flat_parameters()])
+    return {"largest_difference": float((ends["captured"] - ends["eager"]).abs().max()), "waits": False}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--rounds", type=int, default=9)
+    found = parser.parse_args()
+    play = recorded_play("cuda")
+    result = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "gates": gates(play, "cuda"),
+        "cases": [measure(width, found.rounds, play, "cuda") for width in (512, 1024)],
+    }
+    for case in result["cases"]:
+        listed = "  ".join(f"{name} {value:.3f}" for name, value in case["median_ms"].items())
+        print(f"width {case['width']}: {listed} ms; eager / captured {case['eager_over_captured']:.1f}")
+    print("gates", result["gates"])
+    if found.out is not None:
+        found.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
