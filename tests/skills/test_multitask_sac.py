@@ -190,7 +190,8 @@ def test_three_updates_are_those_of_a_plain_implementation(spec, per_task):
         seen |= {
             (float(a), float(b)) for a, b in zip(drawn["env/metric/last_step_of_task"], drawn["discount"], strict=True)
         }
-        noise = {name: torch.empty(BATCH, 6).normal_(generator=noise_stream) for name in ("action", "next_action")}
+        now, following = torch.empty(2 * BATCH, 6).normal_(generator=noise_stream).chunk(2)
+        noise = {"action": now, "next_action": following}
         plain.update(drawn, noise)
     assert len(seen) >= 3  # goals that end, episodes that end, neither
     algorithm.update(replay, 3, Now())
@@ -204,4 +205,6 @@ def test_three_updates_are_those_of_a_plain_implementation(spec, per_task):
     ours = algorithm.temperature.log_value.detach().double()
     theirs = torch.stack([plain.log_alpha[key].detach() for key in range(len(ours))])
     assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    assert (theirs != math.log(0.1)).any() and (not per_task or (theirs == math.log(0.1)).sum() > 60)
+    assert (theirs != math.log(0.1)).any()
+    if per_task:
+        assert (theirs == math.log(0.1)).sum() > 60  # tasks that no batch met

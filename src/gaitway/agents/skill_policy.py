@@ -18,6 +18,7 @@ from gaitway.agents.observations import Observations
 from gaitway.agents.replay_policy import make_critics
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.envs.vec_env import EnvSpec
+from gaitway.nn.ensemble import Ensemble, constant_twin
 from gaitway.nn.trunks import TrunkKind
 
 GOAL_GROUPS = ("desired_goal", "observation", "task")
@@ -64,6 +65,18 @@ class SkillPolicy(SoftActorCritic):
     @property
     def is_plain(self) -> bool:
         return False  # the fast paths know two critics, not what stands behind them
+
+    def critics_alone(self) -> nn.Module:
+        """The critics without reachability, in the same memory, as constants: gradients flow through them, not into
+        them. Make it after the parameters have found their place."""
+        twin = constant_twin(self.critic)
+        if not isinstance(twin, Ensemble):
+            twin.networks, twin.members = twin.networks[:-1], self.config.critics
+            return twin
+        twin.members = self.config.critics
+        for parameter in twin.parameters():
+            parameter.data = parameter.data[:-1]
+        return twin
 
     def reach(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Estimated probability of reaching the goal, [B], for what the critic reads and a unit action [B, A]; within

@@ -34,7 +34,6 @@ from gaitway.data.step_replay import StepReplay
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.functional.reachability import reachability_target
 from gaitway.functional.soft_losses import soft_target
-from gaitway.nn.ensemble import constant_twin
 
 COLUMNS = ("reached_goal", "last_step_of_task", "random_reset", "time", "task_key")
 """Metrics of the environment that are learnt from: columns of the replay."""
@@ -100,8 +99,7 @@ class MultitaskSAC(ReplayAlgorithm):
         self.facts = SkillFacts.of(policy.spec)
         if isinstance(config.gamma, str):
             config = replace(config, gamma=1.0 - 1.0 / self.facts.horizon)
-        rows = (config.batch_size, *policy.spec.action.shape)
-        draws = {"action": Draw(rows), "next_action": Draw(rows)}
+        draws = {"actions": Draw((2 * config.batch_size, *policy.spec.action.shape))}  # now, and next
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
         self.target_entropy = config.target_entropy
         if self.target_entropy is None:
@@ -128,8 +126,8 @@ class MultitaskSAC(ReplayAlgorithm):
             "critic": self.critic_engine,
             "temperature": self.temperature_engine,
         }
-        self.constant_critic = constant_twin(policy.critic)
-        """The critics as the actor sees them."""
+        self.constant_critic = policy.critics_alone()
+        """The critics as the actor sees them, without reachability."""
         self.critic_engine.loss = self.execution.compiled(self._critic_loss)
         self.acting = JointEngine((self.actor_engine, self.temperature_engine), self._actor_loss, self.execution)
         self._ones = torch.ones(config.batch_size, dtype=torch.float64, device=self.device)
@@ -139,8 +137,9 @@ class MultitaskSAC(ReplayAlgorithm):
 
     def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         batch = self._batch_of(index)
-        self.critic_engine.step(batch | self._targets(batch, noise["next_action"]))
-        self.acting.step(batch | {"noise": noise["action"]})
+        batch |= self._proposals(batch, noise["actions"])
+        self.critic_engine.step(batch | self._targets(batch))
+        self.acting.step(batch)
         self.soft_update("critic", self.critic_engine, self.config.tau)
         self.soft_update("actor", self.actor_engine, self.config.tau)
         self.counts.used.index_add_(0, batch["key"], self._ones)
@@ -162,13 +161,22 @@ class MultitaskSAC(ReplayAlgorithm):
         batch["alpha"] = self.temperature(batch["key"]).detach()
         return batch
 
+    def _proposals(self, batch: Batch, noise: Tensor) -> Batch:
+        """What the policy would do now and next, with log-probabilities: one pass of the actor for both, by `noise`
+        [2n, A]. What it would do next has no gradient."""
+        policy = self.policy
+        rows = torch.cat((policy.inputs_again(batch, "actor"), batch["next/actor"]))
+        actions, log_probs = policy.propose(rows, noise)
+        (now, following), (log_prob, next_log_prob) = actions.chunk(2), log_probs.chunk(2)
+        proposed = {"proposed": now, "log_prob": log_prob}
+        return proposed | {"next/action": following.detach(), "next/log_prob": next_log_prob.detach()}
+
     @torch.no_grad()
-    def _targets(self, batch: Batch, noise: Tensor) -> Batch:
+    def _targets(self, batch: Batch) -> Batch:
         """What critics and reachability should say, [members, n]."""
         policy = self.policy
-        action, log_prob = policy.propose(batch["next/actor"], noise)
-        values = policy.values(policy.target, batch["next/critic"], action)
-        value = soft_target(batch["reward"], batch["discount"], values[:-1], log_prob, batch["alpha"])
+        values = policy.values(policy.target, batch["next/critic"], batch["next/action"])
+        value = soft_target(batch["reward"], batch["discount"], values[:-1], batch["next/log_prob"], batch["alpha"])
         reach = reachability_target(batch["reached"], batch["last"], values[-1])
         return {"target": torch.cat((value.expand(len(values) - 1, -1), reach[None]))}
 
@@ -177,19 +185,16 @@ class MultitaskSAC(ReplayAlgorithm):
         values = policy.values(policy.critic, policy.inputs_again(batch, "critic"), batch["action"])
         error = values - batch["target"]
         losses = error.square().mean(-1)
-        residual = error.detach()[0].var() / batch["target"][0].var().clamp(min=1e-12)
         return losses.sum(), {
             "loss/critic": losses[:-1].detach().sum(),
             "loss/reachability": losses[-1].detach(),
             "q_mean": values.detach()[:-1].mean(),
-            "residual_variance": residual,
         }
 
     def _actor_loss(self, batch: Batch) -> Loss:
         """The losses of the actor and of the temperature; each sees the other's part as a constant."""
-        policy, alpha = self.policy, self.temperature
-        action, log_prob = policy.propose(policy.inputs_again(batch, "actor"), batch["noise"])
-        value = policy.values(self.constant_critic, batch["critic"], action)[:-1].min(0).values
+        policy, alpha, log_prob = self.policy, self.temperature, batch["log_prob"]
+        value = policy.values(self.constant_critic, batch["critic"], batch["proposed"]).min(0).values
         loss = (batch["alpha"] * log_prob - value).mean()
         surplus = log_prob.detach() + self.target_entropy
         statistics = {
@@ -201,11 +206,14 @@ class MultitaskSAC(ReplayAlgorithm):
 
     @torch.no_grad()
     def _note_td_errors(self) -> None:
-        """Let the mean TD error of each task follow that of the transitions drawn last."""
+        """Let the mean TD error of each task follow that of the transitions drawn last, and note which share of the
+        targets' variance the critics leave unexplained: the best early warning of a broken critic."""
         batch = self._batch_of(self._index[0])
-        target = self._targets(batch, self._noise[0]["next_action"])["target"]
-        values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
-        self.counts.note_errors(batch["key"], (values[:-1] - target[:-1]).abs().mean(0))
+        batch |= self._proposals(batch, self._noise[0]["actions"])
+        target = self._targets(batch)["target"][:-1]
+        error = self.policy.values(self.policy.critic, batch["critic"], batch["action"])[:-1] - target
+        self.counts.note_errors(batch["key"], error.abs().mean(0))
+        self.counts.residual.copy_(error.var() / target.var().clamp(min=1e-12))
 
     # What is known of the tasks
 
@@ -229,6 +237,7 @@ class MultitaskSAC(ReplayAlgorithm):
             for key, name in self.facts.names.items():
                 if there[key]:
                     found |= {f"samples/{name}": used[key].clone(), f"td_error/{name}": errors[key].clone()}
+            found["residual_variance"] = self.counts.residual.clone()
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -265,14 +274,17 @@ class TaskTemperatures(nn.Module):
 
 
 class TaskCounts(nn.Module):
-    """What is counted of every task, by key: transitions learnt from, and the moving TD error."""
+    """What is counted of every task, by key: transitions learnt from, and the moving TD error; and the share of the
+    targets' variance that the critics leave unexplained."""
 
     used: Tensor
     error: Tensor
     known: Tensor
+    residual: Tensor
 
     def __init__(self, num_keys: int) -> None:
         super().__init__()
+        self.register_buffer("residual", torch.zeros(()))
         for name in ("used", "error", "known"):
             self.register_buffer(name, torch.zeros(num_keys, dtype=torch.float64 if name == "used" else torch.float32))
 
