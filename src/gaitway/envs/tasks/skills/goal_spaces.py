@@ -220,6 +220,63 @@ def goal_space(features: str, robot: str) -> GoalSpace:
     return GOAL_SPACES[key]
 
 
+def register_goal_space(features: str, robot: str, space: GoalSpace, uncontrollable: Sequence[int] = ()) -> None:
+    """Make a table of one's own known as `goal_space(features, robot)`, for as long as this process lives.
+
+    `uncontrollable` are features that are recorded and have no goals: their range may be a point. That of every other
+    feature must not, because a goal there would be no goal.
+    """
+    title = f"the goal space {features} of {robot}"
+    if not isinstance(space, GoalSpace):
+        raise TypeError(f"{title} is a {type(space).__name__}; pass a GoalSpace(names, low, high, delta, twist)")
+    if not (features and robot) or features.endswith("-relz"):
+        raise ValueError(f"{title} needs two names, the first without the ending -relz, which `goal_space` cuts off")
+    if (features, robot) in GOAL_SPACES:
+        raise ValueError(f"{title} is there already; choose another name for the features")
+    repeated = sorted({name for name in space.names if space.names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{title} has several features called {repeated}; give each a name of its own")
+    wide = [space.names[index] for index in space.twist if space.high[index] > math.pi]
+    if wide:
+        raise ValueError(f"{title} has goals for {wide} beyond half a turn, where angles wrap; use at most +-pi")
+    missing = [index for index in uncontrollable if index not in range(space.size)]
+    if missing:
+        raise ValueError(f"{title} has no features {missing}, said to be uncontrollable; there are {space.size}")
+    points = [index for index in range(space.size) if not space.is_controllable(index)]
+    empty = [space.names[index] for index in points if index not in uncontrollable]
+    if empty:
+        raise ValueError(f"{title} has an empty range for {empty}; use low < high, or name them in `uncontrollable`")
+    if len(points) == space.size:
+        raise ValueError(f"{title} has no feature with a range; there must be one to set goals for")
+    GOAL_SPACES[features, robot] = space
+
+
+def propose_ranges(
+    features: np.ndarray, low: float = 0.05, high: float = 0.95, symmetric: Sequence[int] = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """Recorded features [N, n] -> (low [n], high [n]) for a `GoalSpace`: quantiles of what the robot does.
+
+    `symmetric` features, those that are to be delta or twist, get the smallest range about 0 that holds both quantiles.
+    What counts for a delta feature is how far the robot gets within a goal's time: record displacements for it.
+    """
+    recorded = np.asarray(features, dtype=np.float64)
+    if recorded.ndim != 2 or recorded.size == 0:
+        raise ValueError(f"the recorded features have shape {list(recorded.shape)}; use rows of features, [N, n]")
+    if not np.isfinite(recorded).all():
+        row, column = np.argwhere(~np.isfinite(recorded))[0].tolist()
+        raise ValueError(f"recorded feature {column} of row {row} is {recorded[row, column]}; use finite numbers")
+    if not 0 <= low < high <= 1:
+        raise ValueError(f"the quantiles are {low} and {high}; use 0 <= low < high <= 1")
+    missing = [index for index in symmetric if index not in range(recorded.shape[1])]
+    if missing:
+        raise ValueError(f"there are no features {missing} to be symmetric; there are {recorded.shape[1]}")
+    least, most = np.quantile(recorded, (low, high), axis=0)
+    chosen = list(symmetric)
+    most[chosen] = np.maximum(np.abs(least[chosen]), np.abs(most[chosen]))
+    least[chosen] = -most[chosen]
+    return least, most
+
+
 def subsets_task_map(
     features: str, robot: str, spec: str | int, rank_min: int = 0, rank_max: int = 0, allow_drop: bool = True
 ) -> tuple[list[str], dict[str, int]]:
