@@ -46,6 +46,20 @@ class Toy:
     """Options that differ from the defaults."""
     facts: Mapping[str, Any] = {}
     """Plain facts for `EnvSpec.facts`."""
+    memory: Mapping[str, np.ndarray] = {}
+    """What is carried from step to step besides the states; part of the environment's stored state."""
+
+    def attach(self, num_envs: int) -> None:
+        """Belong to an environment of so many instances; a toy with `memory` allocates it here."""
+
+    def before_reset(self) -> None:
+        """`env.reset` was called: every instance is about to begin a new episode."""
+
+    def start(self, state: np.ndarray, rows: np.ndarray) -> None:
+        """New episodes begin in `rows` of the states `[B, S]`, which may be written to."""
+
+    def restore(self, state: np.ndarray) -> None:
+        """Stored states `[B, S]` and `memory` were put back. Rebuild what follows from them."""
 
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
         """First state of one episode, `S` numbers."""
@@ -58,6 +72,13 @@ class Toy:
     def observe(self, state: np.ndarray) -> dict[str, np.ndarray]:
         """What is seen of the states `[B, S]`: one array `[B, D]` per group."""
         raise TypeError(f"{type(self).__name__} does not implement observe")
+
+    def observe_rows(self, state: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """What is seen of `rows` of the states `[B, S]`."""
+        return self.observe(state[rows])
+
+    def truncate(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        """Set `truncated` [B] where an episode ends here for another reason than time, and has not `terminated` [B]."""
 
     def measure(self, state: np.ndarray) -> dict[str, np.ndarray]:
         """Metrics `[B]` of the states just reached."""
@@ -106,6 +127,8 @@ class ToyEnv(VecEnv):
         self._clock, self._deadline = 0, math.inf
         self._born = np.zeros(num_envs, dtype=np.int64)
         self._allocate()
+        self._every = np.arange(num_envs)
+        toy.attach(num_envs)
         self.reset(seed)
 
     def _allocate(self) -> None:
@@ -127,8 +150,10 @@ class ToyEnv(VecEnv):
         if seed is not None:
             self._generators.forget()
         self._set_ages(0)
-        first = [self.toy.draw(generator) for generator in self._generators.each(np.arange(self.num_envs))]
-        return self._start_from(_by_column(first))
+        self.toy.before_reset()
+        first = _by_column([self.toy.draw(generator) for generator in self._generators.each(self._every)])
+        self.toy.start(first, self._every)
+        return self._show(first)
 
     def step(self, action: Tensor) -> Step:
         toy = self.toy
@@ -153,19 +178,31 @@ class ToyEnv(VecEnv):
         return {
             **self.scenario(),
             "elapsed": self.elapsed,
-            **{name: torch.from_numpy(array.copy()) for name, array in self._streams.arrays().items()},
+            **_tensors(self._streams.arrays()),
+            **({"memory": _tensors(self.toy.memory)} if self.toy.memory else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
-        known = ["state", "elapsed", *self._streams.arrays()]
+        memory = self.toy.memory
+        known = ["state", "elapsed", *self._streams.arrays(), *(["memory"] if memory else [])]
         if set(state) != set(known):
             raise ValueError(f"a state of {self.spec.id} has the entries {known}; got {list(state)}")
         first = self._checked(state["state"])
+        stored = {name: value.cpu().numpy() for name, value in state.get("memory", {}).items()}
+        shapes = {name: array.shape for name, array in memory.items()}
+        if {name: array.shape for name, array in stored.items()} != shapes:
+            raise ValueError(
+                f"the memory of the state has other arrays than {self.spec.id}, which has {shapes}; load it with the "
+                "same number of instances and options"
+            )
         self._set_ages(state["elapsed"].cpu().numpy())
         for name, array in self._streams.arrays().items():
             array[...] = state[name].cpu().numpy()
         self._generators.forget()
-        return self._start_from(first)
+        for name, array in stored.items():
+            memory[name][...] = array
+        self.toy.restore(first)
+        return self._show(first)
 
     def scenario(self) -> dict[str, Tensor]:
         """The present states `[B, S]`."""
@@ -176,7 +213,8 @@ class ToyEnv(VecEnv):
             raise KeyError(f"a scenario of {self.spec.id} has the fields ['state']; got {list(scenario)}")
         first = self._checked(scenario["state"])
         self._set_ages(0)
-        return self._start_from(first)
+        self.toy.start(first, self._every)
+        return self._show(first)
 
     @property
     def elapsed(self) -> Tensor:
@@ -195,7 +233,7 @@ class ToyEnv(VecEnv):
             raise AttributeError(f"neither {self.spec.id} nor its task has a method {name!r}")
         return method(*args, **kwargs)
 
-    def _start_from(self, state: np.ndarray) -> Observation:
+    def _show(self, state: np.ndarray) -> Observation:
         """Go on from the states `[B, S]`; returns what is seen of them."""
         self._state = state
         out = self._next_buffers()
@@ -214,11 +252,12 @@ class ToyEnv(VecEnv):
 
     def _mark_ends(self, out: StepBuffers, is_late: bool) -> np.ndarray:
         """Truncate who is late and has not terminated; returns the rows whose episodes ended."""
-        if not is_late:
+        if is_late:
+            late = self._clock - self._born >= self.spec.max_episode_steps
+            np.greater(late, out.terminated, out=out.truncated)
+        else:
             out.truncated[:] = False
-            return out.terminated.nonzero()[0]
-        late = self._clock - self._born >= self.spec.max_episode_steps
-        np.greater(late, out.terminated, out=out.truncated)
+        self.toy.truncate(out.terminated, out.truncated)
         return (out.terminated | out.truncated).nonzero()[0]
 
     def _restarted(self, reached: np.ndarray, ended: np.ndarray, out: StepBuffers) -> np.ndarray:
@@ -228,7 +267,8 @@ class ToyEnv(VecEnv):
         self._born[ended] = self._clock
         for row, generator in zip(ended.tolist(), self._generators.each(ended), strict=True):
             state[row] = self.toy.draw(generator)
-        for name, value in self.toy.observe(state[ended]).items():
+        self.toy.start(state, ended)
+        for name, value in self.toy.observe_rows(state, ended).items():
             out.obs[name][ended] = value
         return state
 
@@ -245,6 +285,10 @@ class ToyEnv(VecEnv):
                 f"{list(self._state.shape)}"
             )
         return _by_column(state)
+
+
+def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
 def _by_column(state: ArrayLike) -> np.ndarray:

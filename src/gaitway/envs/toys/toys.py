@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gaitway.envs.toys.point import PointBot
 from gaitway.envs.toys.toy_env import Toy
 from gaitway.envs.vec_env import ActionSpec, Component
 
@@ -237,6 +238,7 @@ class Chain(Toy):
 
 
 TOYS: dict[str, Callable[..., Toy]] = {
+    "point/skills": PointBot,
     "toy/constant": Constant,
     "toy/cue": Cue,
     "toy/pendulum": Pendulum,

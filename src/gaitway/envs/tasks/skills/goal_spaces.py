@@ -6,7 +6,7 @@ A feature s in its range [lo, hi] is *projected* to u in [-1, 1]: with w = hi - 
 
 A subset of features is written as groups: `0#3+4` are two groups, feature 0 and features 3 and 4 together; combining r
 of them gives a goal space of rank r, written `0,3+4`. Ranges and grammar are those of HSD-3 (Gehring et al. 2021, arXiv
-2110.10809); features are `bodyfeet` of `gaitway.envs.tasks.bisk.features`.
+2110.10809); features are `bodyfeet` of `gaitway.envs.tasks.bisk.features`, and `body` of the toy robot `point`.
 """
 
 from __future__ import annotations
@@ -200,11 +200,20 @@ HUMANOID_BODYFEET = GoalSpace(
     twist=(3,),
     units=("m",) * 3 + ("rad",) * 3 + ("m",) * 6,
 )
+POINT_BODY = GoalSpace(
+    names=("x", "y", "z", "heading"),
+    low=(-1.0, -1.0, 0.0, -math.pi),
+    high=(1.0, 1.0, 1.0, math.pi),
+    delta=(0, 1),
+    twist=(3,),
+    units=("m", "m", "m", "rad"),
+)
 
 GOAL_SPACES: dict[tuple[str, str], GoalSpace] = {
     ("bodyfeet", "walker"): WALKER_BODYFEET,
     ("bodyfeet", "humanoid"): HUMANOID_BODYFEET,
     ("bodyfeet", "humanoidpc"): HUMANOID_BODYFEET,
+    ("body", "point"): POINT_BODY,
 }
 """(features, robot) -> table; `-relz` features have the same one."""
 

@@ -17,6 +17,7 @@ from gaitway.envs.tasks.skills.goals import GOAL_SAMPLINGS, REWARDS, TaskSet
 COMPATS = ("fixed", "original")
 WALKER_GROUPS = "0#1#2#3+4#5+6"
 HUMANOID_GROUPS = "0+3#2+3#3+4#3+6+7+8#3+9+10+11"
+POINT_GROUPS = "0#1#2#3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,18 @@ class WalkerSkillConfig(SkillConfig):
 @dataclass(frozen=True, kw_only=True)
 class HumanoidSkillConfig(SkillConfig):
     feature_dist: str = field(default=HUMANOID_GROUPS, metadata={"also": dict})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointSkillConfig(SkillConfig):
+    features: str = "body"
+    feature_dist: str = field(default=POINT_GROUPS, metadata={"also": dict})
+    max_steps: int = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.idle_steps:
+            raise ValueError(f"idle_steps is {self.idle_steps}; the point has nothing to settle, so leave it at 0")
 
 
 def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskSet, dict[str, float]]:
