@@ -3,7 +3,7 @@
 | id | what it is |
 |---|---|
 | `HalfCheetah-v5`, `walker/run`, ... (`NATIVE_TASKS`) | our tasks on MuJoCo's native batch |
-| `toy/cue` | batched toys on tensors |
+| `toy/cue`, `point/skills` | batched toys on arrays |
 | `gymnasium:CartPole-v1` | any registered gymnasium environment |
 | `envpool:HalfCheetah-v5` | any EnvPool environment |
 | `package.module:Name` | a class of yours, called with the same keyword arguments |

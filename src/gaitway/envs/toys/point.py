@@ -54,6 +54,7 @@ class PointBot(Toy):
 
     metrics = METRICS
     control_dt = DT
+    memory: dict[str, np.ndarray]
     action = ActionSpec("continuous", ("x", "y", "lift", "turn"), (-1.0,) * 4, (1.0,) * 4)
 
     def __init__(self, **options: Any) -> None:

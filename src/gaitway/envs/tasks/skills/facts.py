@@ -13,7 +13,7 @@ from gaitway.envs.tasks.skills.goals import TaskSet
 from gaitway.envs.vec_env import EnvSpec
 
 _NUMBER = (int, float)
-_PLAIN = {
+_PLAIN: dict[str, type | tuple[type, ...]] = {
     "robot": str,
     "features": str,
     "heading": str,

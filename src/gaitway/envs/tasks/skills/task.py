@@ -25,7 +25,7 @@ carries the old goal, and `obs` the next one in the same physical state.
 
 Metrics, all of the step's own goal: `reached_goal`, `distance` (after the step), `potential` (distance before - after),
 `last_step_of_task`, `soft_reset`, `random_reset` (given up by `reset_p`), `fell`, `time` (0 in the first step of a
-goal), `task_key` (the task as an integer, see `TaskSet.features_of`).
+goal), `task_key` (the task as an integer, see `TaskSet.name_of`).
 
 For evaluations `plan_trials` lets the next goals follow a plan, so many of each task; `EnvSpec.facts["trials"]` names
 the metrics that tell where a trial ends, which task it was and how it went.
