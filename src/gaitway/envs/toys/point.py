@@ -11,8 +11,10 @@ who values what comes after the goal learns to brake.
 
     tilt'' = -w^2 tilt - 2 zeta w tilt' + push u_x,     tilt' += kick |z'| where it hits
 
-Episodes begin at rest, far apart (so that goals that count from the origin of the world cannot be reached), at any
-height and heading. Groups, options and metrics are those of `gaitway.envs.tasks.skills.task`.
+The heading is the angle of a hinge without stops: turn after turn it counts on. Episodes begin at rest at any height,
+somewhere within `start_range`, and after up to `start_turns` turns: goals that count from the origin of the world, and
+headings that do not wrap, are out of reach. Groups, metrics and all other options are those of
+`gaitway.envs.tasks.skills.task`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import numpy as np
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.skills.facts import skill_facts
 from gaitway.envs.tasks.skills.goal_logic import METRICS, GoalLogic, GoalModel
-from gaitway.envs.tasks.skills.goal_spaces import goal_space, wrap
+from gaitway.envs.tasks.skills.goal_spaces import goal_space
 from gaitway.envs.tasks.skills.goals import SEED_LIMIT
 from gaitway.envs.tasks.skills.groups import observation_groups
 from gaitway.envs.tasks.skills.options import PointSkillConfig
@@ -39,14 +41,12 @@ POSITION, VELOCITY, TILT, TILT_RATE, SEED = slice(0, 4), slice(4, 8), 8, 9, 10
 """Columns of the states: x, y, z, heading; their rates; the tilt and its rate; the seed of the episode's goals."""
 DT = 0.05
 LIMIT = np.array([[1.0], [1.0], [1.0], [2.0]])
-"""Largest speeds, m/s and rad/s: half a turn takes 35 of the 40 steps, the long way round more than there are."""
+"""Largest speeds, m/s and rad/s."""
 RESPONSE = DT / np.array([[0.15], [0.15], [0.3], [0.15]])
 """Share of the way to the set speed that one step makes."""
 CEILING = 1.0
 SWAY, DAMPING, PUSH, KICK = 4.0, 0.2, 3.2, 12.0
 MAX_TILT = 0.8
-FIELD = 20.0
-"""Episodes begin within +- so many metres of the origin."""
 
 
 class PointBot(Toy):
@@ -99,8 +99,9 @@ class PointBot(Toy):
         return self.logic.plan_trials(per_kind)
 
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
-        x, y, z, heading = generator.random(4).tolist()
-        place = (FIELD * (2 * x - 1), FIELD * (2 * y - 1), CEILING * z, math.pi * (2 * heading - 1))
+        metres, turns = self.config.start_range, self.config.start_turns
+        x, y, heading, z = generator.random(4).tolist()
+        place = (metres * (2 * x - 1), metres * (2 * y - 1), CEILING * z, 2 * math.pi * turns * (2 * heading - 1))
         return (*place, *(0.0,) * 6, float(generator.integers(SEED_LIMIT)))
 
     def before_reset(self) -> None:
@@ -180,7 +181,6 @@ def moved(state: np.ndarray, action: np.ndarray) -> np.ndarray:
     impact = np.abs(velocity[Z]) * hits
     velocity[Z] *= ~hits
     position[Z] = height
-    position[HEADING] = wrap(position[HEADING], math.pi)
     tilt, rate = rows[TILT], rows[TILT_RATE]
     pull = PUSH * control[0] - SWAY**2 * tilt - 2 * DAMPING * SWAY * rate
     reached[TILT_RATE] = rate + DT * pull + KICK * impact
