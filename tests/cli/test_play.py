@@ -182,9 +182,9 @@ def test_an_environment_is_filmed_to_a_file_whose_name_is_said(here, capsys):
     assert main(["play", "HalfCheetah-v5", "--steps", "5", "--size", "160x120"]) == 0
     text = said(capsys)
     assert "there is no screen here (DISPLAY is not set): filming to HalfCheetah-v5.mp4" in text
-    assert "HalfCheetah-v5.mp4: HalfCheetah-v5, random actions, seed 0, 5 frames, 5 steps, return" in text
+    assert "HalfCheetah-v5.mp4: HalfCheetah-v5, random actions, seed 0, 6 frames, 5 steps, return" in text
     frames = iio.imread("HalfCheetah-v5.mp4", plugin="FFMPEG")
-    assert frames.shape == (5, 120, 160, 3)
+    assert frames.shape == (6, 120, 160, 3)
     assert frames.std() > 10
     assert [file.name for file in here.iterdir()] == ["HalfCheetah-v5.mp4"]
 
@@ -214,7 +214,7 @@ def test_gymnasium_keeps_its_own_size(here, capsys):
 def test_without_ffmpeg_the_film_is_a_gif(here, capsys, monkeypatch):
     monkeypatch.setattr(play_module, "video_problem", lambda: "there is no ffmpeg")
     assert main(["play", "gymnasium:CartPole-v1", "--length", "3"]) == 0
-    assert len(iio.imread("gymnasium_CartPole-v1.gif", index=None)) == 3
+    assert len(iio.imread("gymnasium_CartPole-v1.gif", index=None)) == 4
     assert main(["play", "gymnasium:CartPole-v1", "--video", "film.mp4"]) == 1
     assert "there is no ffmpeg, or choose a name that ends in .gif" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gaitway.envs.pictures.render import MujocoPainter, rendering_problem
+from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup, Step, VecEnv
 from gaitway.runners.film import Episode, frame_rate, record_episode, start_film
 from gaitway.runners.video import VideoWriter
@@ -42,8 +43,16 @@ class Slider(VecEnv):
         terminated = reached >= self.fall
         truncated = torch.tensor([self.age >= self.limit]) & ~terminated
         if terminated | truncated:
+            if self.at_end is not None:
+                self.at_end()
             self.reset()
         return Step({"policy": self.x.clone()}, reached, terminated, truncated, final, {"speed": action[:, 0]})
+
+    at_end = None
+
+    def on_end(self, callback):
+        self.at_end = callback
+        return True
 
     def render(self, index=0, width=640, height=480):
         return np.full((height, width, 3), int(10 * self.x), np.uint8)
@@ -78,9 +87,9 @@ def test_playback_is_in_real_time(control_dt, fps, stride):
 def test_record_episode_of_limited_length(tmp_path):
     env, act = Slider(), Push()
     film = record_episode(env, act, tmp_path / "film.mp4", length=6, size=SIZE, annotations=False, seed=7)
-    # rewards 1 + 2 + ... + 6; frames show the positions 0, ..., 5 from which the actions were chosen
-    assert film == {"frames": 6, "steps": 6, "return": 21.0, "path": str(tmp_path / "film.mp4")}
-    assert levels(film["path"]) == pytest.approx([0, 10, 20, 30, 40, 50], abs=4)
+    # rewards 1 + 2 + ... + 6; frames show the positions 0, ..., 5 from which the actions were chosen, and the last one
+    assert film == {"frames": 7, "steps": 6, "return": 21.0, "path": str(tmp_path / "film.mp4")}
+    assert levels(film["path"]) == pytest.approx([0, 10, 20, 30, 40, 50, 60], abs=4)
     assert iio.immeta(film["path"])["fps"] == 25
     assert env.seed == 7
     assert act.masks == [[True]]
@@ -90,16 +99,59 @@ def test_record_episode_of_limited_length(tmp_path):
 def test_record_episode_stops_at_the_end_and_never_shows_the_next_one(tmp_path, options):
     film = record_episode(Slider(**options), Push(), tmp_path / "film.mp4", length=50, size=SIZE, annotations=False)
     assert film is not None
-    assert (film["frames"], film["steps"], film["return"]) == (4, 4, 10.0)
+    assert (film["frames"], film["steps"], film["return"]) == (5, 4, 10.0)
+    assert levels(film["path"]) == pytest.approx([0, 10, 20, 30, 40], abs=4)
+
+
+def test_the_last_frame_tells_the_last_reward(tmp_path, monkeypatch):
+    written: list[tuple[int, tuple[str, ...]]] = []
+    monkeypatch.setattr(
+        VideoWriter, "add", lambda self, frame, left=(), right=(): written.append((int(frame.max()), tuple(left)))
+    )
+    start_film(Slider(fall=2.0), Push(), tmp_path / "film.mp4", length=50, size=SIZE)
+    # rewards 1 and 2, the second of which ends the episode at position 2
+    assert [level for level, _ in written] == [0, 10, 20]
+    assert [lines[1] for _, lines in written] == ["return 0.0", "return 1.0", "return 3.0"]
+    assert written[-1][1][0] == "time 0.08 s"
+
+
+def test_an_environment_that_cannot_tell_its_end_is_shown_up_to_the_frame_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(Slider, "on_end", VecEnv.on_end)
+    film = record_episode(Slider(fall=4.0), Push(), tmp_path / "film.mp4", length=50, size=SIZE, annotations=False)
+    assert film is not None
     assert levels(film["path"]) == pytest.approx([0, 10, 20, 30], abs=4)
+
+
+@pytest.mark.parametrize("id", ["walker/hurdles", "Hopper-v5", "gymnasium:CartPole-v1"])
+def test_final_states_are_drawn_before_the_restart(id):
+    """What `on_end` sees is the final observation; afterwards it is not called any more."""
+    options = {} if id.startswith("gymnasium:") else {"max_episode_steps": 3}
+    with make_env(id, num_envs=1, seed=0, purpose="evaluation", **options) as env:
+        seen: list[np.ndarray] = []
+        assert env.on_end(lambda: seen.append(env.render(0, 64, 48)))
+        ends = 0
+        for _ in range(60):
+            before = env.render(0, 64, 48)
+            action = torch.zeros(1, *env.spec.action.shape, dtype=env.spec.action.dtype)
+            step = env.step(action)
+            if step.terminated[0] | step.truncated[0]:
+                ends += 1
+                assert len(seen) == ends
+                assert (seen[-1] != env.render(0, 64, 48)).any()
+                assert (seen[-1] != before).any()
+        assert ends >= 2
+        assert env.on_end(None)
+        for _ in range(60):
+            env.step(action)
+        assert len(seen) == ends
 
 
 def test_record_episode_skips_frames_of_fast_control(tmp_path):
     env = Slider(control_dt=0.01)
     film = record_episode(env, Push(), tmp_path / "film.mp4", length=7, size=SIZE, annotations=False)
     assert film is not None
-    assert (film["frames"], film["steps"]) == (4, 7)
-    assert levels(film["path"]) == pytest.approx([0, 20, 40, 60], abs=4)
+    assert (film["frames"], film["steps"]) == (5, 7)
+    assert levels(film["path"]) == pytest.approx([0, 20, 40, 60, 70], abs=4)
 
 
 def test_overlay_text_tells_time_return_speed_and_score():
@@ -127,9 +179,9 @@ def test_a_film_may_go_on_through_the_ends_of_episodes(tmp_path):
         Slider(fall=3.0), act, tmp_path / "film.mp4", length=7, size=SIZE, annotations=False, through_ends=True
     )
     assert film is not None
-    # rewards 1 2 3 | 1 2 3 | 1; the film shows the start of each episode
-    assert (film["frames"], film["steps"], film["return"]) == (7, 7, 13.0)
-    assert levels(film["path"]) == pytest.approx([0, 10, 20, 0, 10, 20, 0], abs=4)
+    # rewards 1 2 3 | 1 2 3 | 1; the film shows the start and the end of each episode
+    assert (film["frames"], film["steps"], film["return"]) == (10, 7, 13.0)
+    assert levels(film["path"]) == pytest.approx([0, 10, 20, 30, 0, 10, 20, 30, 0, 10], abs=4)
     assert act.masks == [[True]] * 3
 
 
@@ -162,7 +214,7 @@ def test_start_film_does_not_wait_for_the_file(tmp_path, monkeypatch):
     assert not film.is_done
     assert list(tmp_path.iterdir()) == []
     gate.set()
-    assert film.result() == {"frames": 6, "steps": 6, "return": 21.0, "path": str(tmp_path / "film.mp4")}
+    assert film.result() == {"frames": 7, "steps": 6, "return": 21.0, "path": str(tmp_path / "film.mp4")}
     assert film.is_done
 
 
@@ -242,6 +294,6 @@ def test_film_of_a_mujoco_scene(tmp_path):
     painter.close()
     assert film is not None
     frames = iio.imread(film["path"])
-    assert frames.shape == (5, 120, 160, 3)
+    assert frames.shape == (6, 120, 160, 3)
     assert all((frame[..., 0] > 80).any() for frame in frames)
     assert frames.mean() > 10

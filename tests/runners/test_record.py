@@ -99,7 +99,7 @@ def test_a_gif_needs_no_ffmpeg_and_options_reach_the_policy(tmp_path):
         record_video(Corridor(), Right(), path, stubbron=True)
 
 
-def test_environments_that_reset_at_once_end_with_the_frame_before(tmp_path):
+def test_environments_that_reset_at_once_end_with_their_final_state(tmp_path):
     path = tmp_path / "film.gif"
     env = GymnasiumEnv(Corridor, 1)
 
@@ -108,7 +108,7 @@ def test_environments_that_reset_at_once_end_with_the_frame_before(tmp_path):
             ws.put("action", t, torch.ones(1, dtype=torch.int64))
 
     assert record_video(env, OneHot(), path, size=(60, 32)) == (6.0, 5)
-    assert [bar(frame) for frame in iio.imread(path, index=None)] == [0, 1, 2, 3, 4]
+    assert [bar(frame) for frame in iio.imread(path, index=None)] == [0, 1, 2, 3, 4, 5]
     env.reset()  # still open
 
 

@@ -274,7 +274,12 @@ def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str |
         found = there[group.name]
         if group.shape != found.shape:
             return f"it was trained with {group.name!r} of shape {list(group.shape)}, here it is {list(found.shape)}"
-        if group != found:
+        if group.heading and found.heading and group.heading != found.heading:
+            return (
+                f"feet in {group.name!r} were turned by the {group.heading} heading, here they are by the "
+                f"{found.heading} one; write env.options.heading={group.heading}"
+            )
+        if replace(group, heading=found.heading) != found:
             pairs = zip(group.components, found.components, strict=False)
             differing = next(((one, other) for one, other in pairs if one != other), None)
             names = "" if differing is None else f", {differing[0].name!r} there and {differing[1].name!r} here"

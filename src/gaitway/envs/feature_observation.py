@@ -44,7 +44,8 @@ class FeatureObservation(Wrapper):
         self.features = make_features(features, self._view, heading)
         self._check_forces()
         group = env.spec.groups[0]
-        added = ObservationGroup(into, self.features.components, (self.features.size,), group.dtype)
+        size, heading = self.features.size, self.features.heading
+        added = ObservationGroup(into, self.features.components, (size,), group.dtype, heading)
         self.spec = with_group(env, added)
         self._dtype = group.torch_dtype
         self._reached = np.zeros((env.num_envs, self.features.size))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +86,7 @@ class MujocoBatchEnv(VecEnv):
         self._ended = np.zeros(num_envs, dtype=bool)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._camera: Camera | None = None
+        self._at_end: Callable[[], None] | None = None
         self.reset(seed)
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
@@ -123,6 +124,8 @@ class MujocoBatchEnv(VecEnv):
         for name, obs in now.obs.items():
             np.copyto(obs, now.final_obs[name])
         if np.count_nonzero(self._ended):
+            if self._at_end is not None:
+                self._at_end()
             self._follow_up(np.flatnonzero(self._ended).astype(np.int32), now.obs)
         return now.as_step(self.device)
 
@@ -208,6 +211,10 @@ class MujocoBatchEnv(VecEnv):
             self._camera = Camera(self)
         self._camera.index = index
         return self._camera(width, height)
+
+    def on_end(self, callback: Callable[[], None] | None) -> bool:
+        self._at_end = callback
+        return True
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of this environment or of its task."""

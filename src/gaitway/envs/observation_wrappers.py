@@ -75,7 +75,8 @@ class FlattenObservation(Wrapper):
             for part in member.components
         )
         size = sum(member.shape[0] for member in members)
-        flat = ObservationGroup(into, components, (size,), members[0].dtype)
+        headings = sorted({member.heading for member in members if member.heading})
+        flat = ObservationGroup(into, components, (size,), members[0].dtype, " and ".join(headings))
         self.spec = dataclasses.replace(env.spec, groups=(flat, *self._others))
 
     def step(self, action: Tensor) -> Step:

@@ -39,6 +39,8 @@ class ObservationGroup:
     components: tuple[Component, ...]
     shape: tuple[int, ...]
     dtype: str = "float32"
+    heading: str = ""
+    """How the Humanoids' feet in it are turned, "original" or "corrected"; empty where there are none."""
 
     def __post_init__(self) -> None:
         size = sum(component.size for component in self.components)
@@ -162,6 +164,9 @@ class EnvSpec:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
         plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
+        for group in plain["groups"]:
+            if not group["heading"]:
+                del group["heading"]  # said where there are feet
         return plain
 
     @classmethod
@@ -172,6 +177,7 @@ class EnvSpec:
                 components=tuple(Component(**component) for component in group["components"]),
                 shape=tuple(group["shape"]),
                 dtype=group["dtype"],
+                heading=group.get("heading", ""),
             )
             for group in plain["groups"]
         )
@@ -260,6 +266,11 @@ class VecEnv:
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         """A picture of one instance, uint8 `[height, width, 3]`."""
         raise ValueError(f"{self.spec.id} cannot be drawn")
+
+    def on_end(self, callback: Callable[[], None] | None) -> bool:
+        """Have `callback` called in steps that end an episode, before its instance is restarted: what is drawn there is
+        the final state. None ends that. False: this environment cannot tell."""
+        return False
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the environment behind an adapter (of every instance, where there are many)."""

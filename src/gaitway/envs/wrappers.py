@@ -62,6 +62,9 @@ class Wrapper(VecEnv):
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         return self.env.render(index, width, height)
 
+    def on_end(self, callback: Callable[[], None] | None) -> bool:
+        return self.env.on_end(callback)
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return self.env.call(name, *args, **kwargs)
 
@@ -141,7 +144,7 @@ class History(Wrapper):
             for at in range(length)
             for part in source.components
         )
-        added = ObservationGroup(self.name, components, (length * source.shape[0],), source.dtype)
+        added = ObservationGroup(self.name, components, (length * source.shape[0],), source.dtype, source.heading)
         self.spec = dataclasses.replace(env.spec, groups=(*env.spec.groups, added))
         # the present observation, without moving the environment where that is possible
         first = env.load_state_dict(env.state_dict()) if env.spec.exact_state else env.reset()

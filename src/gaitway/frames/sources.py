@@ -13,7 +13,7 @@ How it meets the end of an episode decides which streams it can give:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class FrameSource:
     def render(self, index: int, width: int, height: int) -> np.ndarray:
         raise TypeError(f"{type(self).__name__} does not implement render")
 
+    def on_end(self, callback: Callable[[], None] | None) -> bool:
+        """As `VecEnv.on_end`: a moment to draw final states where `resets_at_once`."""
+        return False
+
     def close(self) -> None:
         """Free what the environments hold."""
 
@@ -112,6 +116,9 @@ class VecEnvFrames(FrameSource):
 
     def render(self, index: int, width: int, height: int) -> np.ndarray:
         return self.env.render(index, width, height)
+
+    def on_end(self, callback: Callable[[], None] | None) -> bool:
+        return self.env.on_end(callback)
 
     def close(self) -> None:
         self.env.close()

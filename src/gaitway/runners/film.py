@@ -154,30 +154,45 @@ def _shoot(
     length: int,
     through_ends: bool,
 ) -> Film:
-    """Step and draw until the film is over."""
+    """Step and draw until the film is over. The last frame is the state that was reached, with its reward."""
     stride = frame_rate(env.spec.control_dt)[1]
-    frame: np.ndarray | None = first
     total, steps, ended = 0.0, 0, False
-    while frame is not None:
-        writer.add(frame, text.lines() if text else (), caption)
-        for _ in range(stride):
-            with torch.no_grad():
-                step = env.step(act(obs))
-            obs = step.obs
-            if step.valid is None or bool(step.valid[0]):  # else this row has only reset the instance
-                steps, total = steps + 1, total + float(step.reward[0])
-                if text:
-                    text.add(step)
-            finished = step.terminated | step.truncated
-            ended = steps >= length or (bool(finished[0]) and not through_ends)
-            if ended:
-                break
-            if finished[0]:
-                _restart(act, finished)
-                if text:
-                    text.restart()
-        # An instance that has ended shows its next episode already: the film stops with the frame before.
-        frame = None if ended else _picture(draw, writer.size, f"{writer.path} ends early")
+
+    def picture() -> np.ndarray | None:
+        return _picture(draw, writer.size, f"{writer.path} ends early")
+
+    def show(frame: np.ndarray | None) -> bool:
+        if frame is not None:
+            writer.add(frame, text.lines() if text else (), caption)
+        return frame is not None
+
+    final: list[np.ndarray | None] = []
+    env.on_end(lambda: final.append(picture()))
+    shown = show(first)
+    try:
+        while shown and not ended:
+            for _ in range(stride):
+                with torch.no_grad():
+                    step = env.step(act(obs))
+                obs = step.obs
+                if step.valid is None or bool(step.valid[0]):  # else this row has only reset the instance
+                    steps, total = steps + 1, total + float(step.reward[0])
+                    if text:
+                        text.add(step)
+                finished = step.terminated | step.truncated
+                if finished[0]:  # the instance itself shows its next episode already
+                    show(final.pop() if final else None)
+                ended = steps >= length or (bool(finished[0]) and not through_ends)
+                if ended:
+                    break
+                if finished[0]:
+                    _restart(act, finished)
+                    if text:
+                        text.restart()
+            if not (ended and finished[0]):
+                shown = show(picture())
+    finally:
+        env.on_end(None)
     return Film(writer, steps, total)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 
 from gaitway.core.agent import Agent, Agents, TemporalAgent
@@ -40,7 +41,7 @@ def record_video(
 
     `env` stays open and stands where the episode left it. `options` go to the policy, e.g. `stochastic=False`. The
     episode ends by itself or after `max_steps`. `size` (width, height) and `fps` are those of the environment if left
-    out. The film shows the final state, except of environments that reset within the step.
+    out. The film ends with the final state, except of vector environments of others that reset within the step.
     """
     path = check_kind(path)
     if max_steps is not None and max_steps < 0:
@@ -75,25 +76,41 @@ class _Film(Agent):
         super().__init__()
         self._world, self._path, self._size, self._fps = [world], path, size, fps
         self._writer: VideoWriter | None = None
+        self._final: np.ndarray | None = None
+        if world.source.resets_at_once:
+            world.source.on_end(self._keep_final)
 
     def step(self, ws: Workspace, t: int) -> None:
         world = self._world[0]
+        frame: np.ndarray | None
         if world.source.resets_at_once and bool(ws.at(world.out("env/done"), t)):
-            return  # the environment shows its next episode already
+            frame, self._final = self._final, None  # the environment itself shows its next episode already
+        else:
+            frame = self._picture()
+        if frame is not None:
+            self._writer = self._writer or VideoWriter(self._path, self._fps, self._measured(), patience_s=math.inf)
+            self._writer.add(frame)
+
+    def _keep_final(self) -> None:
+        self._final = self._picture()
+
+    def _picture(self) -> np.ndarray:
+        return self._world[0].render(0, *self._measured())
+
+    def _measured(self) -> tuple[int, int]:
         if self._size is None:
-            self._size = _natural_size(world)
-        frame = world.render(0, *self._size)
-        if self._writer is None:
-            self._writer = VideoWriter(self._path, self._fps, self._size, patience_s=math.inf)
-        self._writer.add(frame)
+            self._size = _natural_size(self._world[0])
+        return self._size
 
     def finish(self) -> None:
         """Leave the complete file under its name."""
+        self._world[0].source.on_end(None)
         if self._writer is not None and self._writer.close() is None:
             raise RuntimeError(f"no film {self._path} was written; the log says why")
 
     def stop(self) -> None:
         """End the encoder, whatever has come so far."""
+        self._world[0].source.on_end(None)
         if self._writer is not None:
             self._writer.close()
 

@@ -81,6 +81,7 @@ class GymnasiumEnv(VecEnv):
         self._entropy: np.ndarray | None = None
         self._restarts = 0
         self._warned = False
+        self._at_end: Callable[[], None] | None = None
         facts = facts_of(self._vector)
         self._has_time_limit = facts.has_time_limit
         self.spec = EnvSpec(
@@ -116,6 +117,8 @@ class GymnasiumEnv(VecEnv):
         if slot.metrics:
             self._write_metrics(infos, slot, ~self._pending)
         final_obs = slot.obs
+        if self._at_end is not None and self._mode is not AutoresetMode.SAME_STEP and done.any():
+            self._at_end()
         if self.spec.reset_rows:
             self._pending = done
         elif np.count_nonzero(done):
@@ -177,6 +180,14 @@ class GymnasiumEnv(VecEnv):
         singles = self._single_envs()
         frames: Any = singles[index].render() if singles else (self._vector.render() or ())[index]
         return resized(np.asarray(frames, dtype=np.uint8), width, height)
+
+    def on_end(self, callback: Callable[[], None] | None) -> bool:
+        if self._mode is AutoresetMode.SAME_STEP:
+            if not isinstance(self._vector, SyncVectorEnv):
+                return False  # it resets out of our sight
+            self._vector.envs[:] = [Announcing.around(env, callback) for env in self._vector.envs]
+        self._at_end = callback
+        return True
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method (or read an attribute) of every instance; a tuple, one entry per instance."""
@@ -291,6 +302,30 @@ class GymnasiumEnv(VecEnv):
 
     def _is_exact(self) -> bool:
         return not self._snapshots()[1]
+
+
+class Announcing(gymnasium.Wrapper):
+    """Calls a function when a finished episode is about to be replaced by the next one."""
+
+    def __init__(self, env: gymnasium.Env, callback: Callable[[], None]) -> None:
+        super().__init__(env)
+        self._callback, self._ended = callback, False
+
+    @classmethod
+    def around(cls, env: gymnasium.Env, callback: Callable[[], None] | None) -> gymnasium.Env:
+        inner = env.env if isinstance(env, cls) else env
+        return inner if callback is None else cls(inner, callback)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        result = self.env.step(action)
+        self._ended = bool(result[2] or result[3])
+        return result
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        if self._ended:
+            self._callback()
+        self._ended = False
+        return self.env.reset(**options)
 
 
 def derived_seed(entropy: Sequence[int], spawn_key: tuple[int, ...]) -> int:

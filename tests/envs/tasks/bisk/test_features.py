@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from types import SimpleNamespace
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -11,11 +13,21 @@ import pytest
 from mujoco.batch import Batch
 from scipy.spatial.transform import Rotation
 
+from gaitway.cli.build import misfit_of
 from gaitway.envs.batch_task import STAGE_POSITION, STAGE_VELOCITY
+from gaitway.envs.registry import make_env
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import ROBOTS, get_robot
 from gaitway.envs.robots.robot import RobotView
-from gaitway.envs.tasks.bisk.features import FEET, heading_of, joint_components, make_features, twist_and_swing
+from gaitway.envs.tasks.bisk.features import (
+    FEET,
+    heading_of,
+    joint_components,
+    make_features,
+    say_original_heading,
+    twist_and_swing,
+)
+from gaitway.envs.vec_env import EnvSpec
 
 ALL = slice(None)
 ROWS = np.array([1, 4, 5])
@@ -280,3 +292,78 @@ def test_errors_name_the_fix() -> None:
         make_features("bodyfet", view)
     with pytest.raises(ValueError, match="heading is 'right'; use one of"):
         make_features("joints", view, heading="right")
+
+
+@pytest.mark.parametrize(
+    ("id", "options", "headings"),
+    [
+        ("humanoid/hurdles", {"goal_space": True}, {"goal_space": "original"}),
+        ("humanoidpc/stairs", {"goal_space": True}, {"goal_space": "original"}),
+        ("humanoid/hurdles-fixed", {"goal_space": True}, {"goal_space": "corrected"}),
+        ("humanoid/hurdles", {"goal_space": True, "heading": "corrected"}, {"goal_space": "corrected"}),
+        ("humanoid/rundir", {"features": "bodyfeet"}, {"policy": "original"}),
+        ("humanoid/skills", {}, {"desired_goal": "corrected", "gs_observation": "corrected"}),
+        ("humanoidpc/skills", {"compat": "original"}, {"desired_goal": "original", "gs_observation": "original"}),
+        ("humanoid/hurdles", {}, {}),
+        ("walker/hurdles", {"goal_space": True}, {}),
+        ("walker/skills", {}, {}),
+    ],
+)
+def test_the_contract_carries_the_heading_and_a_line_says_it(
+    id: str, options: dict[str, Any], headings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    say_original_heading.cache_clear()
+    with make_env(id, num_envs=1, **options) as env:
+        contract = env.spec.to_dict()
+    found = {group["name"]: group["heading"] for group in contract["groups"] if "heading" in group}
+    assert found == headings
+    assert EnvSpec.from_dict(json.loads(json.dumps(contract))) == env.spec
+    lines = [record.message for record in caplog.records if "heading" in record.message]
+    assert len(lines) == int("original" in headings.values())
+    for line in lines:
+        robot = id.split("/")[0]
+        assert all(part in line for part in (f"{robot}/skills", "1.49", "heading=corrected", "compat=original"))
+
+
+@pytest.mark.parametrize("wrappers", [[{"name": "features"}], [{"name": "features"}, {"name": "flatten"}]])
+def test_wrappers_carry_the_heading(wrappers: list[dict[str, Any]]) -> None:
+    with make_env("humanoid/run", num_envs=1, wrappers=wrappers) as env:
+        assert env.spec.groups[-1].heading == "original"
+
+
+def test_a_policy_trained_on_one_heading_does_not_fit_the_other() -> None:
+    def contract(heading: str) -> EnvSpec:
+        with make_env("humanoid/hurdles", num_envs=1, goal_space=True, heading=heading) as env:
+            return env.spec
+
+    original, corrected = contract("original"), contract("corrected")
+    reads = ("env/obs/policy", "env/obs/goal_space")
+    assert misfit_of(original, original, reads) is None
+    misfit = misfit_of(corrected, original, reads)
+    assert misfit is not None
+    assert "'goal_space'" in misfit
+    assert "heading=corrected" in misfit
+    assert misfit_of(corrected, original, reads[:1]) is None  # it does not read feet
+    older = corrected.to_dict()
+    for group in older["groups"]:
+        group.pop("heading", None)
+    assert misfit_of(EnvSpec.from_dict(older), original, reads) is None  # contracts of earlier runs do not say
+
+
+def test_headings_differ_by_metres() -> None:
+    """Feet lie up to 0.9 m beside the pelvis; turned by plus and minus a right angle they are twice that apart."""
+    with make_env("humanoid/run", num_envs=256, seed=0, wrappers=[{"name": "features"}]) as env:
+        generator, task = np.random.default_rng(0), env.env.task
+        largest = 0.0
+        corrected = make_features("bodyfeet", RobotView(task.robot, task.model), "corrected")
+        for _ in range(20):
+            half = generator.uniform(-1.5, 1.5, 256)
+            task.qpos[:, 3:7] = np.stack([np.cos(half), 0 * half, 0 * half, np.sin(half)], axis=1)
+            limits = task.model.jnt_range[1:]
+            task.qpos[:, 7:] = generator.uniform(limits[:, 0], limits[:, 1], (256, 21))
+            task.batch.forward(stage=STAGE_POSITION)
+            views = [np.empty((256, 12)), np.empty((256, 12))]
+            for features, view in zip((env.features, corrected), views, strict=True):
+                features.write(task, slice(None), view)
+            largest = max(largest, float(np.abs(views[0] - views[1]).max()))
+        assert 1.4 < largest < 1.8

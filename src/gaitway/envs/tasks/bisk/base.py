@@ -249,11 +249,13 @@ class BiskTask(SettledTask):
 
     def _groups(self, components: tuple[Component, ...]) -> tuple[ObservationGroup, ...]:
         size = self.task_size + self.features.size
-        policy = ObservationGroup("policy", (*components, *self.features.components), (size,))
+        policy = ObservationGroup(
+            "policy", (*components, *self.features.components), (size,), heading=self.features.heading
+        )
         if self._goal_features is None:
             return (policy,)
-        goal_space = ObservationGroup(GOAL_SPACE, self._goal_features.components, (self._goal_features.size,))
-        return policy, goal_space
+        shown = self._goal_features
+        return policy, ObservationGroup(GOAL_SPACE, shown.components, (shown.size,), heading=shown.heading)
 
 
 def corrected(config: type[Config]) -> type[Config]:

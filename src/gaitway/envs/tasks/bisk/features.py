@@ -16,6 +16,8 @@ stay the same, so that a skill trained on flat ground also takes these. Definiti
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -24,6 +26,8 @@ import numpy as np
 from gaitway.core.config import did_you_mean
 from gaitway.envs.robots.robot import Index, Robot, RobotView, position_components, velocity_components
 from gaitway.envs.vec_env import Component
+
+log = logging.getLogger("gaitway")
 
 FEATURES = ("joints", "joints-relz", "bodyfeet", "bodyfeet-relz")
 HEADINGS = ("original", "corrected")
@@ -61,6 +65,8 @@ class Features:
     fields: tuple[str, ...]
     """MjData fields besides qpos and qvel that must be bound, and be current where they are positions."""
     height_column: int
+    heading = ""
+    """How feet are turned, for features that have a choice."""
 
     def __init__(self, name: str, view: RobotView, components: tuple[Component, ...], relative_height: bool) -> None:
         self.name = name
@@ -194,7 +200,19 @@ def make_features(name: str, view: RobotView, heading: str = "original") -> Feat
         raise ValueError(f"{robot.name} has no feet; bodyfeet exists for {', '.join(FEET)}, else use joints")
     if robot.is_planar:
         return WalkerBodyFeet(name, view, FEET[robot.name], relative_height)
+    if heading == "original":
+        say_original_heading(robot.name)
     return HumanoidBodyFeet(name, view, FEET[robot.name], relative_height, heading)
+
+
+@functools.cache
+def say_original_heading(robot: str) -> None:
+    """One line, once per robot: features of the same name in two environments are not the same numbers."""
+    log.warning(
+        f"{robot}: feet in bodyfeet (goal_space) are turned by the original heading, as published; {robot}/skills "
+        "turns them by the corrected one, so that the same state differs, in play by up to 1.49 m. Where both meet, "
+        "write heading=corrected here, or compat=original for the skills"
+    )
 
 
 def joint_components(robot: Robot) -> tuple[Component, ...]:

@@ -38,7 +38,11 @@ PLANAR_GOALS = ((0.0, 1.0, 1.0),)
 GOALS = ((-1.0, 0.65, 1.0), (1.0, 1.35, 2.0))
 """y, z (m) and points; where goals overlap the first counts."""
 BALL_CONTACT = {"condim": 6, "friction": [0.7, 0.005, 0.005], "solref": [-10000.0, -30.0], "priority": 1}
-FREE = {"damping": [0.0] * 3, "stiffness": [0.0] * 3, "armature": 0.0, "frictionloss": 0.0}
+FREE = {
+    **{"damping": [0.0] * 3, "stiffness": [0.0] * 3, "armature": 0.0, "frictionloss": 0.0},
+    **{"range": [0.0, 0.0], "solref_limit": [0.02, 1.0], "solimp_limit": [0.9, 0.95, 0.001, 0.5, 2.0]},
+}
+"""MuJoCo's own defaults: joints of the ball have nothing of the robot's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,8 @@ class PoleBalanceTask(BiskTask):
         for pole in range(self.config.n_poles):
             body = body.add_body(name=f"pole_{pole}", pos=[0.0, 0.0, length if pole else foot])
             # what is not named here (armature, the Humanoids' spring, contacts) is as in the robot's own parts
-            joint = body.add_joint(name=f"pole_{pole}", pos=[0.0, 0.0, 0.0], damping=[DAMPING] * 3)
+            # linear, quadratic and cubic damping; the benchmark has the first alone
+            joint = body.add_joint(name=f"pole_{pole}", pos=[0.0, 0.0, 0.0], damping=[DAMPING, 0.0, 0.0])
             joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
             if self.robot.is_planar:
                 joint.type, joint.axis, joint.stiffness = kinds.mjJNT_HINGE, [0.0, 1.0, 0.0], [0.0] * 3

@@ -22,6 +22,7 @@ def observation_groups(
     observation: tuple[Component, ...],
     features: tuple[Component, ...],
     width: int,
+    heading: str = "",
 ) -> tuple[ObservationGroup, ...]:
     """`observation`, `desired_goal`, `task` and `gs_observation`; normalised numbers have no unit."""
     controlled = tuple(features[index] for index in tasks.members)
@@ -34,8 +35,12 @@ def observation_groups(
     }
     if config.normalize_gs_observation:
         components["gs_observation"] = _without_units(features)
+    of_features = ("desired_goal", "gs_observation")
     return tuple(
-        ObservationGroup(name, parts, (sum(part.size for part in parts),)) for name, parts in components.items()
+        ObservationGroup(
+            name, parts, (sum(part.size for part in parts),), heading=heading if name in of_features else ""
+        )
+        for name, parts in components.items()
     )
 
 

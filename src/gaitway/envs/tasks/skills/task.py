@@ -88,7 +88,8 @@ class SkillTask(SettledTask):
         edges = [-1, *self.robot.horizontal_indices, self.joints.size]
         self._shown = [slice(low + 1, high) for low, high in itertools.pairwise(edges) if high > low + 1]
         shown = _shown_components(self.joints)
-        self.groups = observation_groups(config, self.tasks, shown, self.features.components, self.logic.goal_width)
+        parts, width = self.features.components, self.logic.goal_width
+        self.groups = observation_groups(config, self.tasks, shown, parts, width, self.features.heading)
         self.facts = skill_facts(self.logic, robot, heading, self.control_dt)
 
     def attach(self, batch: Batch) -> None:
