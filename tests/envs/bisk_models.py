@@ -506,19 +506,23 @@ def inner_fields(prefix: str, part: Any) -> dict[str, Any]:
     return {f"{prefix}.{name}": getattr(part, name) for name in dir(part) if not name.startswith("_")}
 
 
-def differences(ours: mujoco.MjModel, written: mujoco.MjModel, tolerance: float = 1e-12) -> dict[str, str]:
-    """Fields in which two models differ -> how; numbers may differ by rounding."""
+def differences(ours: mujoco.MjModel, written: mujoco.MjModel) -> dict[str, str]:
+    """Fields in which two models differ -> how."""
     first, second = model_fields(ours), model_fields(written)
     found = dict.fromkeys(first.keys() ^ second.keys(), "is there in one of them only")
     for name in first.keys() & second.keys():
-        here, there = first[name], second[name]
-        if isinstance(here, bytes) or np.shape(here) != np.shape(there):
-            if not np.array_equal(here, there):
-                found[name] = f"{here!r} here, {there!r} as written"
-            continue
-        off = ~np.isclose(here, there, rtol=tolerance, atol=tolerance, equal_nan=True)
-        if np.any(off):
-            at = np.argwhere(off)[0].tolist()
-            some = [np.atleast_1d(value)[np.atleast_1d(off)].tolist()[:6] for value in (here, there)]
-            found[name] = f"{some[0]} here, {some[1]} as written, at {at}"
+        how = difference(first[name], second[name])
+        if how is not None:
+            found[name] = how
     return found
+
+
+def difference(here: Any, there: Any, tolerance: float = 1e-12) -> str | None:
+    """How two values of a field differ; None if they are equal to rounding."""
+    if isinstance(here, bytes) or np.shape(here) != np.shape(there):
+        return None if np.array_equal(here, there) else f"{here!r} here, {there!r} as written"
+    off = ~np.isclose(here, there, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if not np.any(off):
+        return None
+    some = [np.atleast_1d(value)[np.atleast_1d(off)].tolist()[:6] for value in (here, there)]
+    return f"{some[0]} here, {some[1]} as written, at {np.argwhere(off)[0].tolist()}"
