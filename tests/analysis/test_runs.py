@@ -39,10 +39,10 @@ def test_metrics_are_a_table_indexed_by_step(tmp_path):
     assert (run.seed, run.name, run.summary) == (0, "run", {})
 
 
-def test_of_two_lines_about_one_metric_and_step_the_later_counts(tmp_path):
-    # what a resumed run writes again replaces what it had written before it stopped
+def test_of_two_lines_about_one_metric_and_step_the_first_counts(tmp_path):
+    # as for the logger; a resumed run cuts off what it will write again
     lines = [{"step": step, "train/return": value} for step, value in ((1, 1.0), (2, 2.0), (3, 3.0), (2, 20.0))]
-    assert load_run(write_run(tmp_path / "run", lines)).series("train/return").to_dict() == {1: 1.0, 2: 20.0, 3: 3.0}
+    assert load_run(write_run(tmp_path / "run", lines)).series("train/return").to_dict() == {1: 1.0, 2: 2.0, 3: 3.0}
 
 
 def test_a_torn_last_line_is_left_out_in_silence(tmp_path, caplog):

@@ -152,9 +152,12 @@ def test_tensorboard_gets_the_same_numbers_and_hides_what_a_resumed_run_repeats(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with Logger(tmp_path, tensorboard=True) as logger:
-        for step in (1, 2, 3):
+        logger.log(1, {"loss/a": torch.tensor(0.5)}, {"seconds": 1.0})
+        position = logger.position()
+        for step in (2, 3):
             logger.log(step, {"loss/a": torch.tensor(0.5 * step)}, {"seconds": 1.0})
     with Logger(tmp_path, tensorboard=True) as logger:
+        logger.truncate(position)
         logger.log(2, {"loss/a": 7.0})
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()

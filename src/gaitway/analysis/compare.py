@@ -56,7 +56,7 @@ class CurveComparison:
     first: Curve
     second: Curve
     p_values: FloatArray
-    """As the test gives them, NaN where a group has no data."""
+    """As the test gives them, NaN where a group has fewer than two values."""
     adjusted: FloatArray
     """Corrected for the number of steps that were tested."""
     significant: np.ndarray
@@ -99,7 +99,7 @@ def compare_curves(
     tested = ~np.isnan(one).all(axis=1) & ~np.isnan(two).all(axis=1)
     p_values = np.full(len(rows), np.nan)
     for row in np.flatnonzero(tested):
-        p_values[row] = test.p_value(one[row], two[row])
+        p_values[row] = _p_value(test, one[row], two[row])
     adjusted = adjust_p_values(p_values, correction)
     return CurveComparison(
         steps=where[rows],
@@ -132,6 +132,7 @@ class Comparison:
     improvement: Interval
     """Probability that a run of the second group beats one of the first, with its bootstrap interval."""
     p_value: float
+    """NaN where a group has fewer than two runs: nothing can be tested."""
     alpha: float
     """Level of the test; all intervals are for 1 - alpha."""
     test: TwoSampleTest
@@ -213,12 +214,17 @@ def compare_groups(
         centres=(_centre(x, alpha, seed), _centre(y, alpha, seed)),
         difference=welch_interval(x, y, alpha),
         improvement=probability_of_improvement(y, x, confidence=1 - alpha, seed=seed),
-        p_value=test.p_value(x, y),
+        p_value=_p_value(test, x, y),
         alpha=alpha,
         test=test,
         curves=_along(first, second, test, alpha, correction, central, error, downsample) if both else None,
         left_out=(*missing_x, *missing_y),
     )
+
+
+def _p_value(test: TwoSampleTest, x: FloatArray, y: FloatArray) -> float:
+    """NaN where one of the samples is too small to be tested."""
+    return test.p_value(x, y) if min(len(clean(x)), len(clean(y))) > 1 else math.nan
 
 
 def welch_interval(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> Interval:

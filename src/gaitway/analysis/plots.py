@@ -24,6 +24,8 @@ from gaitway.analysis.runs import Run, group_runs, load_run, load_runs
 STEPS_LABEL = "environment steps"
 UNITS = {"return": "return per episode", "length": "episode length [steps]", "speed": "speed [m/s]"}
 """Axis labels of the learning curve's metrics, by the part of their name after the slash."""
+ENTROPY_LOSS = "loss/entropy"
+"""Minus the entropy, because losses are minimised."""
 RETURNS = ("return_std", "stochastic_return")
 """What an evaluation tells about the return besides its mean."""
 
@@ -68,13 +70,13 @@ def metrics_figure(run: Run) -> Figure | None:
 
 @mpl.rc_context(STYLE)
 def losses_figure(run: Run) -> Figure | None:
-    """Every loss term in a panel of its own."""
+    """Every loss term in a panel of its own; the entropy itself where its negative is the loss."""
     names = sorted(name for name in run.metrics if str(name).startswith("loss/") and len(run.series(name)))
     if not names:
         return None
     figure, panels = _panels(len(names))
     for axes, name in zip(panels, names, strict=True):
-        series = run.series(name)
+        series = -run.series(name) if name == ENTROPY_LOSS else run.series(name)
         axes.plot(series.index, series, color=COLOURS[0], linewidth=1.0)
         _label(axes, name.removeprefix("loss/").replace("_", " "), [run])
     figure.suptitle(f"losses of {_title(run)}")

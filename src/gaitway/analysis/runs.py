@@ -127,9 +127,13 @@ def _read_metrics(folder: Path) -> pd.DataFrame:
             if number < len(lines):  # the last line may be cut off while a run writes it, or where it was killed
                 logger.warning("%s, line %d is not a metrics line and is left out", path, number)
             continue
-        # Several lines may tell about one step (training, evaluation); of the same metric the later line counts.
-        rows.setdefault(step, {}).update({name: value for name, value in row.items() if value is not None})
-    table = pd.DataFrame.from_dict(rows, orient="index").sort_index()
+        # Several lines may tell about one step (training, evaluation); of the same metric the first counts, as it does
+        # for the logger that writes them.
+        known = rows.setdefault(step, {})
+        for name, value in row.items():
+            known.setdefault(name, value)
+    numbers = {step: {name: value for name, value in row.items() if value is not None} for step, row in rows.items()}
+    table = pd.DataFrame.from_dict(numbers, orient="index").sort_index()
     table.index.name = "step"
     return table.apply(pd.to_numeric, errors="coerce").astype(float)
 

@@ -159,10 +159,11 @@ def show(found: Comparison, notes: Sequence[str] = ()) -> None:
     console.print(f"\n{second} minus {first}: {difference.value:.4g} on average, {percent} {_ends(difference)}")
     overlap = f"{percent} {_ends(chance)}" if 0.0 < chance.value < 1.0 else "the groups do not overlap"
     console.print(f"chance that a run of {second} beats one of {first}: {chance.value:.2f}, {overlap}")
-    console.print(f"{found.test.label[0].upper()}{found.test.label[1:]}: p = {found.p_value:.3g}")
+    if found.p_value == found.p_value:  # not NaN: there was something to test
+        console.print(f"{found.test.label[0].upper()}{found.test.label[1:]}: p = {found.p_value:.3g}")
     if found.left_out:
         console.print(f"left out, because they have no value{where}: {', '.join(found.left_out)}")
-    if found.curves is not None:
+    if found.curves is not None and (found.curves.p_values == found.curves.p_values).any():
         console.print(_along(found.curves))
     for note in notes:
         console.print(note)

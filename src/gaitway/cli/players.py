@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from gaitway.analysis.runs import find_runs, is_run_folder
@@ -44,12 +43,7 @@ class ZeroPolicy:
     """The same action always: 0, or what is nearest to it within the limits; of choices, the first."""
 
     def __init__(self, action: ActionSpec) -> None:
-        if action.kind == "continuous":
-            low, high = (torch.tensor(limit, dtype=action.dtype) for limit in (action.low, action.high))
-            self._action = torch.zeros(action.shape, dtype=action.dtype).clamp(low, high)
-        else:
-            first = torch.tensor(action.start or [0] * len(action.choices), dtype=action.dtype)
-            self._action = first.view(action.shape)
+        self._action = action.idle()
 
     def __call__(self, obs: Observation) -> Tensor:
         """Actions [B, ...] for observations `{group: [B, ...]}`."""

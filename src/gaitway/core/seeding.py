@@ -82,6 +82,13 @@ def stream(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Ge
     return generator
 
 
+def seed_globals(seed: int) -> None:
+    """Seed the process-wide generators of torch, numpy and Python, which user code may draw from."""
+    torch.manual_seed(seed % 2**63)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
+
+
 def global_state() -> dict[str, object]:
     """The process-wide generators of torch, numpy and Python, which user code may draw from."""
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002

@@ -101,6 +101,13 @@ class ActionSpec:
     def dtype(self) -> torch.dtype:
         return torch.float32 if self.kind == "continuous" else torch.int64
 
+    def idle(self) -> Tensor:
+        """One instance's action that does as little as can be: 0 or what is nearest to it; of choices, the first."""
+        if self.kind == "continuous":
+            low, high = (torch.tensor(limit, dtype=self.dtype) for limit in (self.low, self.high))
+            return torch.zeros(self.shape, dtype=self.dtype).clamp(low, high)
+        return torch.tensor(self.start or [0] * len(self.choices), dtype=self.dtype).view(self.shape)
+
 
 @dataclass(frozen=True)
 class EnvSpec:

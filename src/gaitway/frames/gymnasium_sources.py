@@ -22,7 +22,7 @@ from gaitway.envs.gym.spaces import StepBuffers, resized
 from gaitway.envs.gym.state import restore, snapshot
 from gaitway.envs.gym.vector import EnvFactory, autoreset_mode, facts_of, nearest
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
-from gaitway.frames.sources import MODES, FrameSource, VecEnvFrames
+from gaitway.frames.sources import MODES, FrameSource, VecEnvFrames, ignored_rows
 from gaitway.frames.spaces import FrameActions, FrameObservations
 
 WrapperFunction = Callable[[gymnasium.Env], gymnasium.Env]
@@ -129,7 +129,7 @@ class SingleEnvs(GymnasiumFrames):
         return self._observations.shown(self._buffers.obs)
 
     def step(self, ws: Workspace, t: int, ended: Tensor, mode: str) -> Step:
-        actions, resting = self._actions.singles(ws, t), ended.tolist()
+        actions, resting = self._actions.singles(ws, t, ignored_rows(ended, mode)), ended.tolist()
         buffers = self._buffers
         reward, terminated, truncated = (np.zeros(self.num_envs, kind) for kind in (np.float64, bool, bool))
         for row, env in enumerate(self.envs):
@@ -206,7 +206,9 @@ class VectorFrames(GymnasiumFrames):
         return self._observations.shown(self._buffers.obs)
 
     def step(self, ws: Workspace, t: int, ended: Tensor, mode: str) -> Step:
-        raw, reward, terminated, truncated, infos = self.vector.step(self._actions.batched(ws, t))
+        raw, reward, terminated, truncated, infos = self.vector.step(
+            self._actions.batched(ws, t, ignored_rows(ended, mode))
+        )
         buffers = self._buffers
         fallen = np.asarray(terminated, dtype=bool)
         late = np.asarray(truncated, dtype=bool) & ~fallen  # termination wins

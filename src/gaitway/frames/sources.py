@@ -21,6 +21,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
+from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step, VecEnv
 
@@ -76,6 +77,11 @@ class FrameSource:
         """Free what the environments hold."""
 
 
+def ignored_rows(ended: Tensor, mode: str) -> Tensor | None:
+    """Where an action is not acted on, `[B]`: on the last rows of episodes; a compact stream has no such rows."""
+    return None if mode == "compact" else ended
+
+
 class VecEnvFrames(FrameSource):
     """Any VecEnv. It resets in the same step, or with `spec.reset_rows` in a row of its own."""
 
@@ -94,18 +100,23 @@ class VecEnvFrames(FrameSource):
             else "its finished instances reset in a row of their own; use mode='framed', or frames.streams.step_columns"
         )
         self._limits = [torch.tensor(limit, device=env.device) for limit in (env.spec.action.low, env.spec.action.high)]
+        self._idle = env.spec.action.idle()
 
     def reset(self, seeds: list[int]) -> Observation:
         return self.env.reset(seeds)
 
     def step(self, ws: Workspace, t: int, ended: Tensor, mode: str) -> Step:
         action = ws.at(self._variable, t)
+        ignored = ignored_rows(ended, mode)
         if len(action) != self.num_envs:
             raise ValueError(f"{self._variable!r} has {len(action)} rows for {self.num_envs} instances of {self.id}")
         if self.spec.action.kind == "discrete" and action.dim() == 2 and action.shape[1] == 1:
             action = action[:, 0]
         if self._clip and self.spec.action.kind == "continuous":
             action = action.to(self.device).clamp(*self._limits)
+        if ignored is not None and ignored.any():
+            idle = self._idle.to(action.device, action.dtype).expand_as(action)
+            action = torch.where(over_events(ignored.to(action.device), action), idle, action)
         return self.env.step(action)
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Workspace
 from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec, walk
 from gaitway.envs.vec_env import ActionSpec, Component, Observation, ObservationGroup
@@ -58,8 +60,11 @@ class FrameActions:
         """The variables that are read."""
         return tuple(self._leaves)
 
-    def batched(self, ws: Workspace, t: int) -> Any:
-        """Row t as arrays `[B, *shape]`, nested like the space: what a vector environment takes."""
+    def batched(self, ws: Workspace, t: int, ignored: Tensor | None = None) -> Any:
+        """Row t as arrays `[B, *shape]`, nested like the space: what a vector environment takes.
+
+        Where `ignored` [B] the environment does not act on them: whatever stands there, it is not looked at.
+        """
         arrays = {}
         for name, leaf in self._leaves.items():
             if name not in ws:
@@ -68,12 +73,12 @@ class FrameActions:
                     f"the environment acts on {list(self._leaves)}, but {name!r} is not in the workspace"
                     f"{f', which has {known}' if known else ''}; place the agent that writes it in the cast"
                 )
-            arrays[name] = leaf.array(name, ws.at(name, t), self._num_envs)
+            arrays[name] = leaf.array(name, ws.at(name, t), self._num_envs, ignored)
         return self._nested(self.space, self.variable, arrays)
 
-    def singles(self, ws: Workspace, t: int) -> list[Any]:
+    def singles(self, ws: Workspace, t: int, ignored: Tensor | None = None) -> list[Any]:
         """Row t as one action per environment; Discrete ones are Python integers."""
-        return _split(self.space, self.batched(ws, t), self._num_envs)
+        return _split(self.space, self.batched(ws, t, ignored), self._num_envs)
 
     def _nested(self, space: Space, name: str, arrays: dict[str, np.ndarray]) -> Any:
         if isinstance(space, spaces.Dict):
@@ -92,8 +97,9 @@ class _ActionLeaf:
         integers = self._is_box and not np.issubdtype(space.dtype, np.floating)
         self._codec = None if integers else ActionCodec(space)
         self.spec = None if self._codec is None else self._codec.spec
+        self._idle = torch.from_numpy(np.asarray(_idle_action(space)))
 
-    def array(self, name: str, action: Tensor, num_envs: int) -> np.ndarray:
+    def array(self, name: str, action: Tensor, num_envs: int, ignored: Tensor | None = None) -> np.ndarray:
         """`[B, *shape]` in the dtype of the space; always a copy, because environments may keep what they get."""
         shape = self._space.shape or ()
         if action.dim() < 1 or len(action) != num_envs:
@@ -106,6 +112,9 @@ class _ActionLeaf:
             kind = "floating point numbers" if floating else "integers"
             raise ValueError(f"{name!r} is {action.dtype}; the space {self._space} takes {kind}")
         action = action.detach().reshape(num_envs, *shape)
+        if ignored is not None and bool(ignored.any()):
+            idle = self._idle.to(action.device, action.dtype)
+            action = torch.where(over_events(ignored.to(action.device), action), idle, action)
         if not self._is_box:
             assert self._codec is not None  # only integer boxes have none
             return self._codec.to_numpy(action)
@@ -115,6 +124,13 @@ class _ActionLeaf:
             raise ValueError(f"{name!r} of environment {row} is {values[row].tolist()}; {self._space} takes numbers")
         values = values.astype(self._space.dtype)
         return np.clip(values, self._space.low, self._space.high) if self._clip else values  # type: ignore[attr-defined]
+
+
+def _idle_action(space: Space) -> Any:
+    """An action that the space takes: 0 or what is nearest to it; of choices, the first."""
+    if isinstance(space, spaces.Box):
+        return np.clip(np.zeros(space.shape), space.low, space.high)
+    return np.zeros(space.shape, np.int64) + np.asarray(getattr(space, "start", 0))
 
 
 def leaves(space: Space, alone: str) -> Iterator[tuple[str, Space]]:

@@ -41,6 +41,7 @@ class Elsewhere(Around):
         self.config = WorkerConfig() if config is None else config
         worker_class(workers)  # refuses an unknown kind, or one that is not installed
         self._seed: int | None = None
+        self._seed_is_due = False
         self._forget_worker()
 
     def _forget_worker(self) -> None:
@@ -64,6 +65,7 @@ class Elsewhere(Around):
         seeds = (getattr(module, "current_seed", None) for module in self.agent.modules())
         own = next((seed for seed in seeds if seed is not None), None)
         self._worker.seed = own if self._seed is None else self._seed
+        self._seed_is_due = True
         return self
 
     @property
@@ -88,10 +90,11 @@ class Elsewhere(Around):
         self.worker.check_free()
 
     def seed(self, seed: int) -> Self:
-        """Seed the agent, before or after the start."""
+        """Seed the agent, before or after the start, and the process-wide generators of its worker, if that is another
+        process: they begin anew with the next call."""
         self._check_idle("seed")
         super().seed(seed)
-        self._seed = check_seed(seed)
+        self._seed, self._seed_is_due = check_seed(seed), True
         if self.is_started:
             self.worker.seed = self._seed
             if not self.worker.is_local:
@@ -149,10 +152,12 @@ class Elsewhere(Around):
     ) -> None:
         """Send a request with what changed here; the answer is (value, buffers that changed there, workspace)."""
         worker = self._free_worker()  # before the mirror is written, which a busy worker may be reading
+        seed_is_due = self._seed_is_due
         try:
             worker.request(request, (*arguments, self._update(worker)), call, workspaces or {})
         except BaseException:
             worker.version = -1  # nothing was sent, so everything is due again
+            self._seed_is_due = seed_is_due
             self._record = None if self._record is None else BufferRecord()
             raise
 
@@ -164,7 +169,8 @@ class Elsewhere(Around):
         by_value = not worker.shares_memory and worker.version != self._mirror.version
         worker.version = self._mirror.version
         memory = self._mirror.memory if by_value else None
-        return Update(self._mirror.version, memory, self._record.changes(self.agent), training_flags(self.agent))
+        seed, self._seed_is_due = self._seed if self._seed_is_due else None, False
+        return Update(self._mirror.version, memory, self._record.changes(self.agent), training_flags(self.agent), seed)
 
     def _answer(self, timeout_s: float | None) -> tuple[Any, Sheet | None]:
         if self._worker is None or not self._worker.is_busy:

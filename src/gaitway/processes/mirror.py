@@ -28,6 +28,8 @@ class Update:
     """The parameters themselves, where there is no shared memory."""
     buffers: dict[str, Tensor]
     training: tuple[bool, ...]
+    seed: int | None = None
+    """For the process-wide generators of the worker, once after each `seed`."""
 
 
 class ParameterMirror:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gaitway.core.agent import Agent
-from gaitway.core.seeding import global_state, set_global_state
+from gaitway.core.seeding import global_state, seed_globals, set_global_state
 from gaitway.core.workspace import Workspace
 from gaitway.processes.mirror import BufferRecord, ParameterMirror, Update, set_training_flags
 from gaitway.processes.packing import Sheet, pack, unpack
@@ -229,6 +227,8 @@ class Host:
         if update.version != self._version:
             self._mirror.read_into(self.agent)
             self._version = update.version
+        if update.seed is not None:
+            seed_globals(update.seed)
         self._buffers.accept(self.agent, update.buffers)
         set_training_flags(self.agent, update.training)
         yield changed
@@ -266,9 +266,7 @@ def _private_randomness(seed: int | None) -> Iterator[None]:
         yield
         return
     state = global_state()
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    random.seed(seed)
+    seed_globals(seed)
     try:
         yield
     finally:

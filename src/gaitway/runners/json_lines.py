@@ -34,6 +34,10 @@ class JsonLines:
         self._descriptor: int | None = None
         self._end = 0
 
+    def exists(self) -> bool:
+        """Whether there is a file to go on from; devices are none."""
+        return self.path.is_file() or self.packed.is_file()
+
     def append(self, record: Mapping[str, Any]) -> None:
         line = (json.dumps(finite(record), allow_nan=False) + "\n").encode()
         descriptor = self._open()
@@ -45,6 +49,18 @@ class JsonLines:
             os.ftruncate(descriptor, self._end)  # the next line must not stand behind half of this one
             raise
         self._end += written
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The objects that the file holds, in their order; what is no object is left out."""
+        self._open()
+        with open(self.path, "rb") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(record, dict):
+                    yield record
 
     def sync(self) -> int:
         """Bytes of text so far, forced to disk."""

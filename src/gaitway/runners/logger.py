@@ -13,15 +13,16 @@ import importlib.util
 import logging
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 import numpy as np
+import yaml
 from torch import Tensor
 
-from gaitway.core.config import ConfigError
-from gaitway.core.files import writing_advice
+from gaitway.core.config import ConfigError, read_config
+from gaitway.core.files import atomic_write_text, writing_advice
 from gaitway.runners.json_lines import JsonLines
 from gaitway.runners.media import Kind, image_array, video_array
 from gaitway.runners.tensorboard_sink import TensorBoardSink
@@ -102,7 +103,8 @@ class Logger(Recorder):
     """Writes the metrics of a run into `folder`; without one, nowhere.
 
     `wandb` are the options of `WandbSink`; by default it works offline and asks for no login. `compress` packs the
-    metrics when they are closed. Of several values of one metric at one step the first is kept.
+    metrics when they are closed. Of several values of one metric at one step the first is kept, in whatever order the
+    steps come, and so do those who read the file.
     """
 
     def __init__(
@@ -126,7 +128,10 @@ class Logger(Recorder):
             _require("wandb", "logging.wandb", 'pip install "gaitway[wandb]"')
             self._wanted["wandb"] = check_options(wandb)
         self._sinks: dict[str, Sink] | None = None
-        self._last_step: dict[str, int] = {}
+        self._last_step: dict[str, int] | None = None
+        """By metric: the greatest step that has a value; None until the file was looked at."""
+        self._names_at: dict[int, set[str]] | None = None
+        """By step: the metrics that have a value; None while steps only grow, because then nobody asks."""
         self._unheard: set[Kind] = set()
 
     def log(self, step: int, metrics: Mapping[str, Any], times: Mapping[str, Any] | None = None) -> None:
@@ -167,7 +172,7 @@ class Logger(Recorder):
 
     def truncate(self, position: int) -> None:
         """Forget what was written after `position`, and a torn line before it; for going on from a checkpoint."""
-        self._last_step.clear()
+        self._last_step = self._names_at = None
         if self._file is not None:
             self._file.truncate(position)
 
@@ -188,9 +193,31 @@ class Logger(Recorder):
                 log.warning("%d lines of metrics are missing from %s", self.lost, self._file.path)
                 self.lost = 0
 
+    def save_config(self, values: Mapping[str, Any]) -> None:
+        """Keep the hyper-parameters of a program of one's own in config.yaml, where `analysis.tables.Runs` finds them.
+
+        Numbers, texts, lists and mappings of them; `Runs.filter("network/width", 64)` asks for what was saved as
+        `{"network": {"width": 64}}`. A folder keeps the configuration it has: another one is refused.
+        """
+        plain = _plain(values, "")
+        if self.folder is None:
+            return
+        path = self.folder / "config.yaml"
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        if path.exists():
+            if yaml.safe_dump(read_config(path), sort_keys=False, allow_unicode=True) == text:
+                return
+            raise ConfigError(f"{path} is there and says something else; log every run into a folder of its own")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            atomic_write_text(path, text)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {writing_advice(error)}") from error
+
     def _first_values(self, step: int, record: dict[str, int | float]) -> dict[str, int | float]:
-        """Without what was said about this step before. Steps grow, so that the last one of each name is enough."""
-        again = [name for name in record if self._last_step.get(name) == step]
+        """Without what was said about this step before."""
+        last = self._last_steps()
+        again = [name for name in record if self._has_value(name, step)]
         for name in again:
             if name not in self.repeated:
                 log.warning(
@@ -199,8 +226,38 @@ class Logger(Recorder):
             self.repeated[name] += 1
         if again:
             record = {name: value for name, value in record.items() if name not in again}
-        self._last_step.update(dict.fromkeys(record, step))
+        for name in record:
+            last[name] = max(step, last.get(name, step))
+        if self._names_at is not None:
+            self._names_at.setdefault(step, set()).update(record)
         return record
+
+    def _has_value(self, name: str, step: int) -> bool:
+        last = self._last_steps().get(name)
+        if last is None or step > last:
+            return False
+        if step < last and self._names_at is None:  # the first step that lies behind another
+            self._names_at = {}
+            for known, names in self._records():
+                self._names_at.setdefault(known, set()).update(names)
+        return step == last or name in (self._names_at or {}).get(step, ())
+
+    def _last_steps(self) -> dict[str, int]:
+        if self._last_step is None:
+            self._last_step = {}
+            for step, names in self._records():
+                self._last_step.update({name: max(step, self._last_step.get(name, step)) for name in names})
+        return self._last_step
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """Steps and names of the lines that are in the file; a file that cannot be read counts as empty."""
+        if self._file is None or not self._file.exists():
+            return
+        with contextlib.suppress(OSError):
+            for record in self._file.records():
+                step = record.pop("step", None)
+                if isinstance(step, int):
+                    yield step, list(record)
 
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self._file is not None
@@ -263,6 +320,27 @@ def number(name: str, value: Any) -> int | float:
     if isinstance(value, float | np.floating):
         return float(value)
     raise TypeError(f"the metric {name!r} is {value!r}; metrics are single numbers")
+
+
+def _plain(value: Any, path: str) -> Any:
+    """A configuration in numbers, texts, lists and mappings; anything else is a mistake of the caller."""
+    if isinstance(value, Mapping):
+        wrong = next((key for key in value if not isinstance(key, str)), None)
+        if wrong is not None:
+            raise TypeError(f"the configuration has the key {wrong!r}; keys are texts")
+        return {key: _plain(entry, f"{path}/{key}".lstrip("/")) for key, entry in value.items()}
+    if not path:
+        raise TypeError(f"the configuration is a {type(value).__name__}; pass a mapping of names to values")
+    if isinstance(value, list | tuple):
+        return [_plain(entry, path) for entry in value]
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    try:
+        return number(path, value)
+    except TypeError as error:
+        raise TypeError(f"{path} is {value!r}; save numbers, texts, lists and mappings of them") from error
 
 
 def _text(name: str, value: Any) -> str:

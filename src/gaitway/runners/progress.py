@@ -81,7 +81,8 @@ class Progress:
             self._best = metrics[RETURN]
         now = self.clock()
         self._recent.append((now, step))
-        if now - self._shown_at >= (self.interval_s if self._live is None else REFRESH_S):
+        is_due = now - self._shown_at >= (self.interval_s if self._live is None else REFRESH_S)
+        if is_due or (self._live is not None and step >= self.total_steps):  # the bar does not end at 97 %
             self._shown_at = now
             self._show()
 
