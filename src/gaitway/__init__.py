@@ -3,7 +3,17 @@
 The names a user types are here and are loaded when they are first used, so that `import gaitway` is quick.
 """
 
+# ruff: noqa: E402 (the path comes before what is found on it)
+
 from __future__ import annotations
+
+import sys
+
+_started = next((word for flag, word in zip(sys.orig_argv, sys.orig_argv[1:], strict=False) if flag == "-m"), "")
+if sys.argv[:1] == ["-m"] and _started.partition(".")[0] == "gaitway" and not sys.flags.safe_path:
+    # `python -m gaitway` puts the present folder first, where a yaml.py or torch.py would be taken for the real one;
+    # classes in it are found where they are named (`core.trust.present_folder`)
+    del sys.path[0]
 
 import ast
 import importlib

@@ -173,7 +173,7 @@ def test_a_run_whose_module_has_gone_says_so(run, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, symlinks=True)
     (copy / "config.yaml").write_text((run / "config.yaml").read_text().replace("own_scaled_ppo:", "gone:"))
-    assert main(["info", str(copy)]) == 1
+    assert main(["info", str(copy), "--trust", "gone"]) == 1
     assert "algorithm.name: there is no module 'gone' for 'gone:RECIPE'" in capsys.readouterr().err
 
 

@@ -172,7 +172,7 @@ def make_blocks(
                 maker = f"agent.blocks[{later[name]}] makes later; place its maker before it"
                 maker = "it writes itself; name what is there before it" if later[name] == number else maker
                 raise ConfigError(f"{key} reads {name!r}, which {maker}", key)
-        block = make_part(entry, BLOCKS, key, given={"shapes": known, "generator": generator})
+        block = make_part(entry, BLOCKS, key, given={"shapes": known, "generator": generator}, kind=Block)
         if not isinstance(block, Block):
             raise ConfigError(f"{key} is a {type(block).__name__}; derive it from gaitway.agents.blocks.Block", key)
         blocks.append(block)

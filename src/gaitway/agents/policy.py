@@ -163,7 +163,9 @@ def make_network(
     far as its constructor asks for them; without an entry the `default`."""
     if entry is None:
         return default()
-    return make_part(entry, {}, key, given={"inputs": inputs, "outputs": outputs, "generator": generator})
+    return make_part(
+        entry, {}, key, given={"inputs": inputs, "outputs": outputs, "generator": generator}, kind=nn.Module
+    )
 
 
 def learnt_parameters(modules: Mapping[str, Any]) -> dict[str, Tensor]:

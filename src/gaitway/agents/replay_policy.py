@@ -155,7 +155,7 @@ def make_critics(
     members = config.critics if last_init is None else len(last_init)
     if entry is not None:
         own = {"inputs": inputs, "outputs": outputs, "generator": generator}
-        return ModuleEnsemble([make_part(entry, {}, key, given=own) for _ in range(members)])
+        return ModuleEnsemble([make_part(entry, {}, key, given=own, kind=nn.Module) for _ in range(members)])
     return Ensemble(
         members,
         inputs,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -14,10 +16,11 @@ from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, acting_pa
 from gaitway.algorithms.terms import TERMS
 from gaitway.cli.train_config import EnvConfig, TrainConfig, parse, recipe_of
 from gaitway.core.agent import Agent
-from gaitway.core.config import ConfigError, read_config
-from gaitway.core.execution import Execution
+from gaitway.core.config import ConfigError, from_config, read_config, to_config
+from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.parts import find_part, make_part, make_parts
 from gaitway.core.seeding import stream
+from gaitway.core.trust import Kind, judge, judge_file, judge_options, speaking
 from gaitway.data.dataset import DataConfig, Dataset
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec, VecEnv
@@ -35,7 +38,27 @@ from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
 
+log = logging.getLogger("gaitway")
+Function = TypeVar("Function", bound=Callable[..., Any])
+TERM, SOURCE = ("__call__",), ("annotate",)
+CALLBACK = ("begin", "after_iteration", "after_evaluation", "end")
+"""Methods that tell terms, reward sources and callbacks, which are protocols and no classes."""
 
+
+def by_origin(function: Function) -> Function:
+    """Names that `function` resolves are those of whoever wrote the configuration it is given."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = (*arguments[:2], *options.values())
+        config = next(each for each in given if isinstance(each, TrainConfig))
+        with speaking(config.origin):
+            return function(*arguments, **options)
+
+    return call  # type: ignore[return-value]
+
+
+@by_origin
 def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None = None) -> VecEnv:
     """The training environment, or one for evaluation with the changes of `evaluation.env`."""
     env = config.env
@@ -53,6 +76,7 @@ def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None 
     )
 
 
+@by_origin
 def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
     """Refuse an evaluation that could not be made, before training rather than in the midst of it."""
     with build_env(config, "evaluation", 1) as twin:
@@ -65,21 +89,24 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
         raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")
 
 
+@by_origin
 def build_policy(config: TrainConfig, spec: EnvSpec, generator: torch.Generator | None = None) -> Any:
     """The networks of the config for an environment, on the CPU."""
     return recipe_of(config.algorithm.name).policy(spec, config.agent, generator)
 
 
+@by_origin
 def build_algorithm(config: TrainConfig, env: VecEnv) -> Any:
     policy = build_policy(config, env.spec, stream(config.seed, "parameters")).to(config.device)
     execution = Execution(config.execution, config.device)
     make, parts = recipe_of(config.algorithm.name).algorithm, {}
     if getattr(config.algorithm, "terms", ()):
         given = _given(config, env.spec, policy, env.num_envs, execution)
-        parts["terms"] = _make(config, config.algorithm.terms, TERMS, "algorithm.terms", given)
+        parts["terms"] = _make(config, config.algorithm.terms, TERMS, "algorithm.terms", given, TERM)
     return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution, **parts)
 
 
+@by_origin
 def build_cast(
     config: TrainConfig, spec: EnvSpec, policy: Any, num_envs: int = 1, *, acting: bool = False
 ) -> list[Agent]:
@@ -94,19 +121,20 @@ def build_cast(
         if entry.get("name") == "policy":
             found.append(policy)
             continue
-        made = find_part(entry, AGENTS, f"cast[{number}]")[1]
+        made = find_part(entry, AGENTS, f"cast[{number}]", Agent)[1]
         if acting and not getattr(made, "plays", True):
             continue
-        agent = make_part(entry, AGENTS, f"cast[{number}]", given=given, convert_types=_frozen(config))
+        agent = make_part(entry, AGENTS, f"cast[{number}]", given=given, convert_types=_frozen(config), kind=Agent)
         if not isinstance(agent, Agent):
             raise ConfigError(f"cast[{number}] is a {type(agent).__name__}; derive it from gaitway.Agent", "cast")
         found.append(agent)
     return found
 
 
+@by_origin
 def build_rewards(config: TrainConfig, spec: EnvSpec, policy: Any, num_envs: int, execution: Execution) -> list[Any]:
     given = _given(config, spec, policy, num_envs, execution)
-    return _make(config, config.rewards, SOURCES, "rewards", given)
+    return _make(config, config.rewards, SOURCES, "rewards", given, SOURCE)
 
 
 def _given(
@@ -124,8 +152,10 @@ def _given(
     }
 
 
-def _make(config: TrainConfig, entries: Any, known: Mapping[str, Any], key: str, given: Mapping[str, Any]) -> list[Any]:
-    return make_parts(entries, known, key, given=given, convert_types=_frozen(config))
+def _make(
+    config: TrainConfig, entries: Any, known: Mapping[str, Any], key: str, given: Mapping[str, Any], kind: Kind
+) -> list[Any]:
+    return make_parts(entries, known, key, given=given, convert_types=_frozen(config), kind=kind)
 
 
 def _frozen(config: TrainConfig) -> dict[Any, Callable[[Any, str], Any]]:
@@ -134,6 +164,7 @@ def _frozen(config: TrainConfig) -> dict[Any, Callable[[Any, str], Any]]:
     return {Policy: lambda path, key: load_frozen(path, key, config.device)}
 
 
+@by_origin
 def build_data(config: TrainConfig, policy: Any) -> Dataset | None:
     """The dataset of the config, checked against what the policy reads and does; None where there is none."""
     data, name = config.data, config.algorithm.name
@@ -152,11 +183,13 @@ def build_data(config: TrainConfig, policy: Any) -> Dataset | None:
         raise ConfigError(f"{name} learns from the dataset alone; data.prefill and data.share are for sac, td3 and dqn")
     if off_policy and not (data.prefill or data.share):
         raise ConfigError("data.path is set, but nothing uses it; set data.prefill=true or data.share=0.5")
+    judge_file(data.path, "data.path")
     found = Dataset.open(data.path, data.sha256)
     found.check_fits(policy.spec, policy.all_groups)
     return found
 
 
+@by_origin
 def build_runner(
     config: TrainConfig,
     folder: RunFolder | None,
@@ -184,7 +217,7 @@ def build_runner(
     lists: dict[str, Any] = {
         "cast": build_cast(config, env.spec, algorithm.policy, env.num_envs),
         "rewards": build_rewards(config, env.spec, algorithm.policy, env.num_envs, algorithm.execution),
-        "callbacks": _make(config, config.callbacks, CALLBACKS, "callbacks", {"algorithm": algorithm}),
+        "callbacks": _make(config, config.callbacks, CALLBACKS, "callbacks", {"algorithm": algorithm}, CALLBACK),
     }
     parts |= {key: made for key, made in lists.items() if made}
     return recipe.runner(env, algorithm, runner_config, **parts)
@@ -206,15 +239,19 @@ class LoadedPolicy(NamedTuple):
         return self.cast.inference(stochastic, generator)
 
 
-def open_run(path: str) -> tuple[RunFolder, TrainConfig]:
-    """The run folder and its config; torch set to the run's thread count."""
+def open_run(path: str, device: str | None = None) -> tuple[RunFolder, TrainConfig]:
+    """The run folder and its config; torch set to the run's thread count.
+
+    `device` takes the place of the one it was trained on; where that is not here, the CPU does.
+    """
     folder = RunFolder.open(path)
-    config = parse(read_config(folder.config))
+    config = _read(folder, device)
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
     return folder, config
 
 
+@by_origin
 def load_policy(folder: RunFolder, config: TrainConfig, spec: EnvSpec | None, which: str) -> LoadedPolicy:
     """The policy of a checkpoint; `spec` is that of the environment it is to play in, which must show what acting reads
     and take its actions."""
@@ -240,6 +277,7 @@ def load_policy(folder: RunFolder, config: TrainConfig, spec: EnvSpec | None, wh
     return LoadedPolicy(policy, cast, steps, which)
 
 
+@by_origin
 def load_learnt(config: TrainConfig, contract: EnvSpec, state: Mapping[str, Any]) -> dict[str, Any]:
     """Everything of a checkpoint's state that was learnt, by name: policy, reward sources, agents of the cast."""
     policy = build_policy(config, contract)
@@ -255,12 +293,72 @@ def load_frozen(path: Any, key: str, device: str) -> Policy:
     """The best policy of a run, for parts of a configuration that take one."""
     if not isinstance(path, str):
         raise ConfigError(f"{key} is {path!r}; name the folder of a run", key)
+    judge_file(path, key)
     folder = RunFolder.open(path)
-    config = parse(read_config(folder.config))
+    config = _read(folder, device)
     loaded = load_policy(folder, config, None, "best")
     if len(loaded.cast.agents) > 1:
         raise ConfigError(f"{key}: what acts in {path} is more than a policy; name a run without a cast", key)
     return loaded.policy.requires_grad_(False).to(device)
+
+
+def _read(folder: RunFolder, device: str | None) -> TrainConfig:
+    """The config of a run, under its own name and for a device that is here."""
+    data = read_config(folder.config)
+    stored = data.get("device", TrainConfig.device)
+    if device is None and not _is_here(stored):
+        log.warning(
+            "%s was trained on %s, which is not here: the CPU is used (device=... chooses)", folder.path, stored
+        )
+        device = "cpu"
+    if device is not None and device != stored:
+        data["device"] = device
+        try:
+            Execution(from_config(ExecutionConfig, data.get("execution") or {}, "execution"), device)
+        except ConfigError:
+            raise
+        except ValueError as error:  # what only the other device can do
+            log.warning("%s; how updates run is chosen for %s", str(error).partition(";")[0], device)
+            data["execution"] = {}
+    with speaking(folder.origin()):
+        return parse(data)
+
+
+def _is_here(device: Any) -> bool:
+    """Whether torch can use a device; what is no device is left to those who say so."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        return True
+    return found.type != "cuda" or (torch.cuda.is_available() and (found.index or 0) < torch.cuda.device_count())
+
+
+@by_origin
+def judge_run(config: TrainConfig) -> None:
+    """Refuse a run for what going on with it would import or open, before a line of it is written."""
+    if config.origin.is_person:
+        return
+    plain = to_config(config)
+    for section in ("env", "agent", "algorithm", "rewards", "cast", "callbacks"):
+        judge_options(plain[section], section)
+    judge_options(plain["evaluation"]["env"], "evaluation.env")
+    if config.logging.wandb is not None:  # it speaks to whatever address its options name, with the person's key
+        judge("wandb:init", "logging.wandb")
+    for place in config.repositories:  # git runs what a repository's own settings name
+        judge_file(place, "repositories")
+    if config.data.path is not None:
+        judge_file(config.data.path, "data.path")
+    lists: tuple[tuple[str, Any, Mapping[str, Any], Kind], ...] = (
+        ("algorithm.terms", getattr(config.algorithm, "terms", ()), TERMS, TERM),
+        ("rewards", config.rewards, SOURCES, SOURCE),
+        ("cast", config.cast, AGENTS, Agent),
+        ("callbacks", config.callbacks, CALLBACKS, CALLBACK),
+    )
+    for key, entries, known, kind in lists:
+        for number, entry in enumerate(entries):
+            entry = {"name": entry} if isinstance(entry, str) else entry
+            if entry.get("name") != "policy":
+                find_part(entry, known, f"{key}[{number}]", kind)
 
 
 def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str | None:

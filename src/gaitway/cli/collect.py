@@ -27,6 +27,7 @@ def add_parser(commands: Any) -> None:
         "with a dataset.",
     )
     parser.add_argument("source", metavar="RUN_OR_ENV", help="a run folder, or an environment for random actions")
+    parser.add_argument("settings", nargs="*", metavar="device=NAME", help="where to compute, instead of the run's")
     parser.add_argument("--steps", type=_count, required=True, help="environment steps to record")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the dataset")
     parser.add_argument(
@@ -79,17 +80,18 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str]:
     from dataclasses import replace
 
     from gaitway.cli.build import build_env, load_policy, open_run
+    from gaitway.cli.inspect_run import device_alone
     from gaitway.cli.train_config import EnvConfig, TrainConfig
     from gaitway.core.config import ConfigError
     from gaitway.core.seeding import check_seed, stream
     from gaitway.runners.collect import RandomPolicy
 
     check_seed(options.seed)
-    folder = None
+    folder, device = None, device_alone(options.settings)
     if (Path(options.source) / "config.yaml").is_file():
-        folder, config = open_run(options.source)
+        folder, config = open_run(options.source, device)
     else:
-        config = TrainConfig(env=EnvConfig(options.source))
+        config = TrainConfig(env=EnvConfig(options.source), device=device or TrainConfig.device)
     which = options.policy or ("random" if folder is None else "best")
     env = build_env(replace(config, seed=options.seed), num_envs=options.num_envs)
     generator = stream(options.seed, "collect", env.device)

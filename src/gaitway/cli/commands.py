@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shutil
 import sys
 import traceback
@@ -16,16 +17,26 @@ from gymnasium.error import Error as GymnasiumError
 
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
-from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, build_runner, check_evaluation
+from gaitway.cli.build import (
+    Runner,
+    build_algorithm,
+    build_data,
+    build_env,
+    build_runner,
+    check_evaluation,
+    judge_run,
+    open_run,
+)
 from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
-from gaitway.cli.compose import compose, read_config, write_config
+from gaitway.cli.compose import compose, write_config
 from gaitway.cli.config_file import change_value
-from gaitway.cli.inspect_run import bench, check, console, evaluate, info, list_what, plot
+from gaitway.cli.inspect_run import bench, check, console, device_of, evaluate, info, list_what, plot
 from gaitway.cli.play import play
 from gaitway.cli.train_config import TrainConfig, choices, default_run_dir, effective, parse, recipe_of
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
+from gaitway.core.trust import Origin, run_folder_around, speaker, speaking
 from gaitway.data.dataset import Dataset
 from gaitway.envs.vec_env import VecEnv
 from gaitway.processes.workers import RemoteError
@@ -62,8 +73,10 @@ log = logging.getLogger("gaitway")
 
 
 def train(options: argparse.Namespace) -> int:
-    composed = compose(options.overrides, to_config(TrainConfig()), parse, **choices())
-    config = effective(parse(composed.config))
+    with speaking(_origin(options.overrides)):
+        composed = compose(options.overrides, to_config(TrainConfig()), parse, **choices())
+        config = effective(parse(composed.config))
+    judge_run(config)
     if config.run_dir is None:
         config = replace(config, run_dir=default_run_dir(config, composed.experiment))
     if options.show_config:
@@ -84,12 +97,23 @@ def train(options: argparse.Namespace) -> int:
     assert config.run_dir is not None
     folder = RunFolder.create(config.run_dir)
     write_config(folder.config, to_config(config), composed.sources)
+    problem = folder.sign()
+    if problem is not None:
+        print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
     try:
         return _run(config, folder, env, options.quiet, Plan())
     except USER_ERRORS:
         if not (folder.checkpoints / "last").exists():  # it never began
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
+
+
+def _origin(overrides: list[str]) -> Origin:
+    """Who speaks in the arguments of `train`: the person, or the run whose configuration is their config=FILE."""
+    files = [text.removeprefix("config=") for text in overrides if text.startswith("config=")]
+    around = [run_folder_around(os.path.dirname(os.path.realpath(file))) for file in files]
+    origins = [RunFolder(folder).origin() for folder in around if folder is not None]
+    return next((origin for origin in origins if not origin.is_person), speaker())
 
 
 def _pinned(config: TrainConfig, data: Dataset) -> TrainConfig:
@@ -100,13 +124,14 @@ def _pinned(config: TrainConfig, data: Dataset) -> TrainConfig:
 
 
 def resume(options: argparse.Namespace) -> int:
-    folder = RunFolder.open(options.run)
-    config = parse(read_config(folder.config))
+    device, limits = device_of(options.limits)
+    folder, config = open_run(options.run, device)
+    judge_run(config)
     checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
     remove_leftovers(folder.checkpoints)
     checkpoint = options.checkpoint if checkpoints.steps() or options.checkpoint != "last" else None
     done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)
-    until = _target(done, options.limits)
+    until = _target(done, limits)
     if checkpoint is not None and done >= (until or config.total_steps):
         print(f"nothing to do: {folder.path} is at step {done}; train on with `gaitway resume {folder.path} more=1e6`")
         return 0

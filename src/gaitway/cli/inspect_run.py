@@ -7,6 +7,7 @@ import json
 import logging
 import runpy
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,14 @@ from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
 from gaitway.runners.evaluate import evaluation_instances
+from gaitway.runners.run_folder import RunFolder, check_links
 
 log = logging.getLogger("gaitway")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    folder, config = open_run(options.run)
+    folder, config = open_run(options.run, device_alone(options.settings))
     contract, evaluation = EnvSpec.from_dict(folder.read_contract()), config.evaluation
     episodes = options.episodes or evaluation.episodes
     if options.episodes:  # goals of each task, where the task counts goals
@@ -65,8 +67,26 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def device_of(settings: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The value of `device=NAME` among `key=value` arguments, None without one, and the other arguments."""
+    devices = [text.removeprefix("device=") for text in settings if text.startswith("device=")]
+    if len(devices) > 1 or "" in devices:
+        raise ConfigError(f"{' '.join(settings)} names no one device; write device=cpu or device=cuda", "device")
+    return next(iter(devices), None), [text for text in settings if not text.startswith("device=")]
+
+
+def device_alone(settings: Sequence[str]) -> str | None:
+    """The value of `device=NAME` for commands that take no other key."""
+    device, others = device_of(settings)
+    if others:
+        raise ConfigError(f"{others[0]!r} is not understood; the one key here is device=cpu or device=cuda")
+    return device
+
+
 def plot(options: argparse.Namespace) -> int:
     runs = find_runs(options.runs)
+    for run in runs:  # pictures are written into them
+        check_links(run, RunFolder(run).origin())
     written = [path for run in runs for path in plot_run(run)]
     if len(runs) > 1:
         written.append(plot_runs(runs, Path(options.out or "comparison.png")))
@@ -76,7 +96,7 @@ def plot(options: argparse.Namespace) -> int:
 
 
 def info(options: argparse.Namespace) -> int:
-    folder, config = open_run(options.run)
+    folder, config = open_run(options.run, device_alone(options.settings))
     state, steps = Checkpoints(folder.checkpoints, folder.run_id).load("last")
     contract = EnvSpec.from_dict(folder.read_contract())
     learnt = load_learnt(config, contract, state)
@@ -142,10 +162,13 @@ def check(options: argparse.Namespace) -> int:
 
 
 def bench(options: argparse.Namespace) -> int:
-    folders = [Path.cwd() / "benchmarks", Path(__file__).resolve().parents[3] / "benchmarks"]
-    folder = next((path for path in folders if path.is_dir()), None)
-    if folder is None:
-        raise ConfigError("there is no folder benchmarks/ here; run `gaitway bench` in a checkout of the repository")
+    checkout = Path(__file__).resolve().parents[3]  # never the folder one stands in, which may be anybody's
+    folder = checkout / "benchmarks"
+    if not (folder.is_dir() and (checkout / "pyproject.toml").is_file()):
+        raise ConfigError(
+            "gaitway is not installed from a checkout, and benchmarks are not part of the package; clone the "
+            "repository and run `pip install -e .` in it"
+        )
     scripts = {path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
     if options.name is None:
         for name, path in scripts.items():

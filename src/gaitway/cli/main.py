@@ -12,18 +12,21 @@ from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.compare import add_parser as add_compare
 from gaitway.version import __version__
 
+OPENING = ("train", "resume", "eval", "collect", "play", "plot", "info")
+"""Commands that make objects of what run folders name, or write into them."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong use, 75 stopped (resume), 130 interrupted."""
     options = parse(arguments)
-    if "" not in sys.path:
-        sys.path.append("")  # the folder we are in, for `package.module:Class`; Python adds it by itself for `-m` alone
     # after the parser, so that --help and usage errors do not wait for torch
     from gaitway.cli import commands
+    from gaitway.core.trust import Origin, check_trusted, speaking
 
     command = getattr(commands, options.command)
     try:
-        return command(options)
+        with speaking(Origin(trusted=check_trusted(tuple(getattr(options, "trust", ()))))):
+            return command(options)
     except KeyboardInterrupt:
         print("gaitway: interrupted", file=sys.stderr)
         return 130
@@ -43,6 +46,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     top = parser()
     options, rest = top.parse_known_args(arguments)
     field = {"train": "overrides", "resume": "limits", "check": "options"}.get(options.command)
+    field = "settings" if hasattr(options, "settings") else field
     if rest and (field is None or any("=" not in text or text.startswith("-") for text in rest)):
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest and field is not None:
@@ -71,7 +75,9 @@ def parser() -> argparse.ArgumentParser:
 
     resume = commands.add_parser("resume", help="go on with a run, bit for bit")
     resume.add_argument("run", metavar="DIR")
-    resume.add_argument("limits", nargs="*", metavar="until=N|more=N", help="train to N steps, or N steps more")
+    resume.add_argument(
+        "limits", nargs="*", metavar="until=N|more=N|device=NAME", help="train to N steps, or N steps more"
+    )
     resume.add_argument("--checkpoint", default="last", help="last (default), best or a number of steps")
     resume.add_argument(
         "--fresh-replay",
@@ -83,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser("eval", help="measure a trained policy")
     evaluate.add_argument("run", metavar="DIR")
+    _take_device(evaluate)
     evaluate.add_argument("--episodes", type=_positive, default=None, help="default: evaluation.episodes of the run")
     evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     evaluate.add_argument("--json", action="store_true")
@@ -100,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     play.add_argument(
         "run", metavar="RUN_OR_ENV", help="a run folder, or a folder of runs, of which the best is shown; or ENV_ID"
     )
+    _take_device(play)
     play.add_argument(
         "--policy", metavar="WHO", default=None, help="random (default for an environment), zero or a run folder"
     )
@@ -130,6 +138,7 @@ def parser() -> argparse.ArgumentParser:
 
     info = commands.add_parser("info", help="what a run folder holds")
     info.add_argument("run", metavar="DIR")
+    _take_device(info)
     info.add_argument("--json", action="store_true")
 
     listing = commands.add_parser("list", help="what there is")
@@ -144,7 +153,19 @@ def parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="run a benchmark of this checkout")
     bench.add_argument("name", nargs="?", default=None)
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed on to the benchmark")
+    for name in OPENING:
+        commands.choices[name].add_argument(
+            "--trust",
+            action="append",
+            default=[],
+            metavar="MODULE",
+            help="let runs from elsewhere import this module, or use this file or folder; may be repeated",
+        )
     return top
+
+
+def _take_device(command: argparse.ArgumentParser) -> None:
+    command.add_argument("settings", nargs="*", metavar="device=NAME", help="where to compute, instead of the run's")
 
 
 def _positive(text: str) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gaitway.analysis.runs import find_runs, is_run_folder
 from gaitway.cli.build import build_env, load_policy, open_run
+from gaitway.cli.inspect_run import device_alone
 from gaitway.cli.train_config import EnvConfig, TrainConfig
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.seeding import check_seed, stream
@@ -58,18 +59,21 @@ class ZeroPolicy:
 def find_player(options: argparse.Namespace) -> Iterator[Player]:
     """The environment and the policy that the command line names; the environment is closed afterwards."""
     check_seed(options.seed)
-    played = _folder(options.run)
+    played, device = _folder(options.run), device_alone(options.settings)
     chosen = options.policy or ("random" if played is None else str(played))
     if chosen in WITHOUT_RUN:
-        trained, config = None, TrainConfig() if played is None else open_run(str(played))[1]
+        plain = TrainConfig(device=device or TrainConfig.device)
+        trained, config = None, plain if played is None else open_run(str(played), device)[1]
     else:
-        trained, config = open_run(str(_policy_folder(chosen)))
+        trained, config = open_run(str(_policy_folder(chosen)), device)
     if played is None:
-        config = _in_environment(config, options.run)
-    elif trained is None or trained.path != played:
-        other = open_run(str(played))[1]
-        config = replace(config, env=other.env, evaluation=replace(config.evaluation, env=other.evaluation.env))
-    with _environment(config, options.run) as env:
+        stage = _in_environment(config, options.run)
+    elif trained is None or trained.path == played:
+        stage = config
+    else:  # two runs, each under its own name
+        stage = replace(open_run(str(played), device)[1], device=config.device)
+        config = replace(config, evaluation=replace(config.evaluation, env=stage.evaluation.env))
+    with _environment(stage, options.run) as env:
         yield _player(env, config, trained, played, options, chosen)
 
 
@@ -130,6 +134,9 @@ def _policy_folder(chosen: str) -> Path:
 
 def _in_environment(config: TrainConfig, env_id: str) -> TrainConfig:
     """The config with another environment; wrappers stay, because the policy was trained behind them."""
+    if ":" in env_id:  # whatever the run may name, this was typed
+        module = env_id.removeprefix("gymnasium:").partition(":")[0]
+        config = replace(config, origin=config.origin.trusting(module))
     if config.env.id == env_id:
         return config
     env = EnvConfig(env_id, wrappers=config.env.wrappers)

@@ -33,6 +33,7 @@ from gaitway.algorithms.svpg import SVPG, SVPGConfig
 from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from gaitway.core.config import ConfigError, choose, from_config, resolve_class, to_config
 from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.trust import Origin, speaker, speaking
 from gaitway.data.dataset import DataConfig
 from gaitway.envs.mujoco_batch import choose_num_threads
 from gaitway.runners.evolution import EvolutionRunner
@@ -83,7 +84,7 @@ def recipe_of(name: Any) -> Recipe:
     """The recipe of an algorithm: one of ours, or one of the user by `package.module:RECIPE`."""
     if not isinstance(name, str) or ":" not in name:
         return choose(RECIPES, name, "algorithm.name")
-    recipe = resolve_class(name, "algorithm.name")
+    recipe = resolve_class(name, "algorithm.name", Recipe)
     if not isinstance(recipe, Recipe):
         reason = f"{name!r} is {recipe!r}; it should be a Recipe(config, agent, policy, algorithm, runner)"
     elif not all(isinstance(each, type) and is_dataclass(each) for each in (recipe.config, recipe.agent)):
@@ -151,11 +152,14 @@ class TrainConfig(RunnerConfig):
     list names `policy`, around it."""
     callbacks: tuple[dict[str, Any] | str, ...] = ()
     """What happens between iterations, {name: env_schedule | package.module:Class, option: value}."""
+    origin: Origin = field(default_factory=speaker, compare=False, repr=False, metadata={"written": False})
+    """Who wrote the names in it, and may therefore import what; no key."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = getattr(self.algorithm, "name", None)
-        recipe = recipe_of(name)
+        with speaking(self.origin):
+            recipe = recipe_of(name)
         for section, wanted in (("algorithm", recipe.config), ("agent", recipe.agent)):
             found = getattr(self, section)
             if not isinstance(found, wanted):
@@ -167,7 +171,10 @@ class TrainConfig(RunnerConfig):
 
 
 def parse(data: Mapping[str, Any]) -> TrainConfig:
-    """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work."""
+    """A plain nested dict -> TrainConfig, or a ConfigError that names the key and what would work.
+
+    Its names are those of whoever is speaking (`core.trust`).
+    """
     section = data.get("algorithm") or {}
     name = section.get("name", "ppo") if isinstance(section, Mapping) else section
     recipe = recipe_of(name)

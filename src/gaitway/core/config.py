@@ -19,6 +19,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
+from gaitway.core.trust import Kind, judge, judge_kind, present_folder
+
 Config = TypeVar("Config")
 
 
@@ -38,7 +40,7 @@ def from_config(cls: type[Config], data: Any, path: str = "") -> Config:
     """An instance of the dataclass `cls` from a plain mapping; `path` is where the mapping sits, for the errors."""
     if not isinstance(data, Mapping):
         raise _wrong_type(data, f"a mapping of {cls.__name__}", path)
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
+    fields = {field.name: field for field in dataclasses.fields(cls) if _is_written(field)}  # type: ignore[arg-type]
     for key in data:
         if key not in fields:
             raise unknown_key(path, key, fields)
@@ -58,7 +60,9 @@ def from_config(cls: type[Config], data: Any, path: str = "") -> Config:
 def to_config(obj: Any) -> Any:
     """The plain form of a configuration: dicts, lists, numbers, strings, booleans and None."""
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        return {field.name: to_config(getattr(obj, field.name)) for field in dataclasses.fields(obj) if field.init}
+        return {
+            field.name: to_config(getattr(obj, field.name)) for field in dataclasses.fields(obj) if _is_written(field)
+        }
     if isinstance(obj, Enum):
         return obj.name
     if isinstance(obj, Mapping):
@@ -84,14 +88,19 @@ def flatten(data: Mapping[str, Any], path: str = "", separator: str = ".") -> di
     return flat
 
 
-def resolve_class(reference: str, key: str = "") -> Any:
-    """The class or function that `package.module:Name` refers to."""
+def resolve_class(reference: str, key: str = "", kind: Kind | None = None) -> Any:
+    """The class or function that `package.module:Name` refers to, as far as whoever names it may (`core.trust`).
+
+    `kind` is what the key asks for; it binds those who may name parts of ours alone.
+    """
     where = f"{key}: " if key else ""
     module_name, _, name = reference.partition(":") if isinstance(reference, str) else ("", "", "")
     if not (module_name and name and all(part.isidentifier() for part in [*module_name.split("."), *name.split(".")])):
         raise ConfigError(f"{where}{reference!r} does not name a class; write 'package.module:ClassName'", key)
     try:
-        found: Any = importlib.import_module(module_name)
+        judge(reference, key)
+        with present_folder():
+            found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module was found and imports something that is not installed
@@ -102,6 +111,7 @@ def resolve_class(reference: str, key: str = "") -> Any:
             hint = did_you_mean(part, [known for known in dir(found) if not known.startswith("_")])
             raise ConfigError(f"{where}the module {module_name!r} has no {name!r}{hint}", key)
         found = getattr(found, part)
+    judge_kind(found, reference, kind, key)
     return found
 
 
@@ -268,6 +278,11 @@ def _shape(hint: Any) -> str:
 
 def _shape_of(value: Any) -> str:
     return "mapping" if isinstance(value, Mapping) else "sequence" if isinstance(value, list | tuple) else "scalar"
+
+
+def _is_written(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field stands in files; others say what a configuration knows of itself."""
+    return field.init and field.metadata.get("written", True)
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

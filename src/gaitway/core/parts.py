@@ -12,10 +12,12 @@ import typing
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from gaitway.core.config import ConfigError, UnknownKeyError, convert, did_you_mean, join, resolve_class
+from gaitway.core.trust import Kind, judge_file, judge_options
 
 Converters = Mapping[Any, Callable[[Any, str], Any]]
 
@@ -27,6 +29,7 @@ def make_part(
     *,
     given: Mapping[str, Any],
     convert_types: Converters | None = None,
+    kind: Kind | None = None,
 ) -> Any:
     """The part that `{name: NAME or package.module:Class, option: value, ...}` describes.
 
@@ -35,8 +38,10 @@ def make_part(
     a parameter (spec, policy, device, ...): those that it declares are passed, others are not, and none of them can be
     an option. Options are converted by the annotations of the parameters, as every key of a configuration is; a value
     whose type a configuration cannot hold is passed as it is, or as what `convert_types[type](value, key)` returns.
+    `kind` is what the list holds; a run from elsewhere may name nothing else.
     """
-    name, make, options = find_part(entry, known, key)
+    name, make, options = find_part(entry, known, key, kind)
+    judge_options(options, key)
     try:
         signature = inspect.signature(make)
     except (ValueError, TypeError) as error:
@@ -81,19 +86,20 @@ def make_parts(
     *,
     given: Mapping[str, Any],
     convert_types: Converters | None = None,
+    kind: Kind | None = None,
 ) -> list[Any]:
     """The parts of a list, by `make_part`; an entry may be a name alone."""
     if not isinstance(entries, list | tuple):
         raise ConfigError(f"{key} is {entries!r}; write a list, [{{name: ...}}, ...]", key)
     named = [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
     return [
-        make_part(entry, known, f"{key}[{index}]", given=given, convert_types=convert_types)
+        make_part(entry, known, f"{key}[{index}]", given=given, convert_types=convert_types, kind=kind)
         for index, entry in enumerate(named)
     ]
 
 
 def find_part(
-    entry: Any, known: Mapping[str, Callable[..., Any] | str], key: str
+    entry: Any, known: Mapping[str, Callable[..., Any] | str], key: str, kind: Kind | None = None
 ) -> tuple[str, Callable[..., Any], dict[str, Any]]:
     """The name of an entry, the class or function that it stands for, and its options."""
     choices = f"one of {', '.join(sorted(known))} or package.module:Class" if known else "package.module:Class"
@@ -104,7 +110,7 @@ def find_part(
     if name not in known and ":" not in name:
         raise ConfigError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; use {choices}", join(key, "name"))
     found: Any = known.get(name, name)
-    found = resolve_class(found, key) if isinstance(found, str) else found
+    found = resolve_class(found, key, kind) if isinstance(found, str) else found
     if not callable(found):
         raise ConfigError(f"{key}: {name!r} is {found!r}; name a class or a function", join(key, "name"))
     return name, found, options
@@ -128,6 +134,8 @@ def _hints(make: Any) -> dict[str, Any]:
 
 def _converted(hint: Any, value: Any, key: str, convert_types: Converters) -> Any:
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if Path in members and isinstance(value, str):
+        judge_file(value, key)
     own = [convert_types[kind] for kind in (get_origin(each) or each for each in members) if kind in convert_types]
     if own and not (value is None and type(None) in members):
         return own[0](value, key)

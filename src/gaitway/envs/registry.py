@@ -22,6 +22,7 @@ import torch
 
 from gaitway.core.config import resolve_class
 from gaitway.core.seeding import check_seed
+from gaitway.core.trust import judge_options
 from gaitway.envs.gym.registration import NAMESPACE
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.toys.toy_env import ToyEnv
@@ -71,6 +72,7 @@ def make_env(
         "dtype": _dtype(dtype),
         "purpose": purpose,
     }
+    judge_options(options, "env.options")
     env = _make(id, common, options)
     for wrapper in wrappers:
         env = make_wrapper(env, wrapper)
@@ -109,7 +111,7 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
 
         return EnvPoolEnv(rest, **common, **options)
     if rest:
-        return resolve_class(id)(**common, **options)
+        return resolve_class(id, "env.id", VecEnv)(**common, **options)
     raise ValueError(f"no environment {id!r}; {_nearest(id)}")
 
 

@@ -199,7 +199,7 @@ def make_wrapper(env: VecEnv, options: Mapping[str, Any], key: str = "env.wrappe
 
     The environment is the first argument of a wrapper, whatever its name; `key` is where the entry stands, for errors.
     """
-    name, wrapper, _ = find_part(options, WRAPPERS, key)
+    name, wrapper, _ = find_part(options, WRAPPERS, key, VecEnv)
     return make_part(options, {name: partial(wrapper, env)}, key, given={})
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from gaitway.core.workspace import Workspace
 from gaitway.envs.gym.spaces import StepBuffers, resized
 from gaitway.envs.gym.state import restore, snapshot
-from gaitway.envs.gym.vector import EnvFactory, autoreset_mode, facts_of, nearest
+from gaitway.envs.gym.vector import EnvFactory, autoreset_mode, facts_of, make_registered, nearest
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 from gaitway.frames.sources import MODES, FrameSource, VecEnvFrames, ignored_rows
 from gaitway.frames.spaces import FrameActions, FrameObservations
@@ -64,7 +64,7 @@ def make_single(
     """`Autoreset(Wn(...W1(gymnasium.make(id, **options))))`: the first wrapper is innermost, `Autoreset` outermost."""
     try:
         # gymnasium's checker costs time in every step; check_env looks closer
-        env = gymnasium.make(id, **{"disable_env_checker": True, **options})
+        env = make_registered(id, **{"disable_env_checker": True, **options})
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(f"gymnasium has no environment {id!r}; {nearest(id)}") from error
     for wrapper in wrappers:

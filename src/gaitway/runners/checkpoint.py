@@ -22,6 +22,7 @@ from torch import Tensor
 from gaitway.core.files import STRUCTURE_FILE, StateFileError, load_state, save_state, swap_link, tensors_sha256
 
 KIND = "checkpoint"
+LINKS = ("last", "best")
 log = logging.getLogger("gaitway")
 
 
@@ -96,10 +97,13 @@ class Checkpoints:
     def steps_of(self, which: str) -> int:
         """The environment steps of `last`, `best` or a number of steps; an error that names what there is."""
         folder = self.folder / which
-        if not folder.exists():
-            known = [name for name in ("last", "best") if (self.folder / name).exists()]
+        named = which in LINKS or (which.isascii() and which.isdecimal())  # never a path
+        if not named or not folder.exists() or not folder.resolve().name.isdecimal():
+            known = [name for name in LINKS if (self.folder / name).exists()]
             have = f"; it has {known + [str(step) for step in self.steps()]}" if self.steps() else ""
-            raise StateFileError(f"{self.folder.parent} has no checkpoint {which!r}{have}")
+            raise StateFileError(
+                f"{self.folder.parent} has no checkpoint {which!r}{have}; use last, best or a number of steps"
+            )
         return int(folder.resolve().name)
 
     def load(self, which: str = "last") -> tuple[dict[str, Any], int]:

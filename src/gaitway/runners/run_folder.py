@@ -3,6 +3,7 @@
 config.yaml     the effective configuration        checkpoints/   states to go on from, `last` and `best`
 contract.json   what the environment promised      failures/      what was at hand when a number was not finite
 code.json       revision, versions, run id         code/          changes that were not committed
+fingerprint.json that the configuration is one's own
 summary.json    how it ended                       plots/ videos/ pictures
 metrics.jsonl   one line per log                   run.log        what was said
 replay/         what an off-policy run learns from, in chunks that the checkpoints name
@@ -11,14 +12,24 @@ replay/         what an off-policy run learns from, in chunks that the checkpoin
 from __future__ import annotations
 
 import json
+import logging
+import os
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gaitway.core.config import read_config
+from gaitway.core.config import ConfigError, read_config
 from gaitway.core.files import StateFileError, atomic_write_json, writing_advice
+from gaitway.core.signature import KeyFileError, same_signature, signature_of
+from gaitway.core.trust import Origin, TrustError, speaker
+
+NUMBERS = ("total_steps",)
+"""What `gaitway resume` changes in a configuration; it names nothing."""
+
+log = logging.getLogger("gaitway")
 
 
 class RunFolderError(ValueError):
@@ -33,6 +44,7 @@ class RunFolder:
         self.config = self.path / "config.yaml"
         self.contract = self.path / "contract.json"
         self.code = self.path / "code.json"
+        self.fingerprint = self.path / "fingerprint.json"
         self.summary = self.path / "summary.json"
         self.metrics = self.path / "metrics.jsonl"
         self.log = self.path / "run.log"
@@ -74,7 +86,39 @@ class RunFolder:
             inside = sorted(str(found.parent) for found in folder.path.glob("*/code.json"))
             hint = f"; it holds the runs {', '.join(inside)}" if inside else ""
             raise RunFolderError(f"{path} is not a run folder (it lacks config.yaml or code.json){hint}")
+        check_links(folder.path, folder.origin())
         return folder
+
+    def sign(self) -> str | None:
+        """Mark the run as one that was made here, once its configuration is written; why not, where that fails."""
+        try:
+            atomic_write_json(self.fingerprint, {"fingerprint": signature_of(self._signed(), create=True)})
+        except KeyFileError as error:
+            return str(error)
+        return None
+
+    def origin(self) -> Origin:
+        """Who speaks in the configuration: the person, where it is as it was when the run was made here."""
+        origin = Origin(trusted=speaker().trusted)
+        reason = self._strangeness()
+        return origin if reason is None else Origin(str(self.path), reason, origin.trusted)
+
+    def _strangeness(self) -> str | None:
+        """Why the run does not count as the person's own; None if it does."""
+        if not self.fingerprint.is_file():
+            return "was not made here (it has no fingerprint)"
+        try:
+            stored = _read_json(self.fingerprint).get("fingerprint")
+            if same_signature(signature_of(self._signed()), stored):
+                return None
+        except (RunFolderError, ConfigError, KeyFileError) as error:
+            log.debug("the fingerprint of %s cannot be checked: %s", self.path, error)
+        return "was not made here, or its config.yaml was changed"
+
+    def _signed(self) -> dict[str, Any]:
+        """What a fingerprint vouches for."""
+        config = {key: value for key, value in self.read_config().items() if key not in NUMBERS}
+        return {"run_id": self.run_id, "config": config}
 
     @property
     def run_id(self) -> str:
@@ -136,6 +180,29 @@ class RunFolder:
             except OSError:
                 pass
             yield
+
+
+def check_links(folder: Path, origin: Origin) -> None:
+    """Refuse a stranger's folder in which something leads out of it: what is read or written there would be elsewhere.
+    Pipes and devices too, which would block or worse."""
+    if origin.is_person:
+        return
+    root = os.path.realpath(folder)
+    for place, folders, files in os.walk(root, followlinks=False):
+        for name in (*folders, *files):
+            path = os.path.join(place, name)
+            target = os.path.realpath(path)
+            inside = target == root or target.startswith(root + os.sep)
+            if os.path.islink(path) and not inside and not origin.allows_file(target):
+                raise TrustError(
+                    f"{path} leads to {target}, out of {origin.folder}, which {origin.reason}; put the file itself "
+                    f"there, or if you trust that, add --trust {target}"
+                )
+            mode = os.stat(path).st_mode if os.path.exists(path) else stat.S_IFREG
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise TrustError(
+                    f"{path} is neither a file nor a folder, and {origin.folder} {origin.reason}; remove it"
+                )
 
 
 def _read_json(path: Path) -> dict[str, Any]:

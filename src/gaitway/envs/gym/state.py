@@ -36,6 +36,8 @@ STATELESS_TYPES = (
     functools.partial,
 )
 STATELESS_MODULES = ("pygame", "glfw", "OpenGL", "cv2", "gymnasium.envs.mujoco.mujoco_rendering", "mujoco.renderer")
+BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+"""NumPy's; other names of its module that a file may hold are functions."""
 INT64 = range(-(2**63), 2**63)
 MAX_DEPTH = 16
 """Deeper nesting is taken for a cycle."""
@@ -68,6 +70,8 @@ def restore(env: gymnasium.Env, layers: list[dict[str, Any]]) -> None:
         raise ValueError(f"the stored environment has {len(layers)} layers of wrappers, this one {len(own)}")
     for layer, stored in zip(own, layers, strict=True):
         for name, value in stored.items():
+            if name.startswith("__"):
+                raise ValueError(f"the stored environment state sets {name!r}, which no episode changes")
             present = vars(layer).get(name)
             if _is_mujoco(present, "MjData"):
                 from gaitway.envs.gym.mujoco_state import decode_data
@@ -128,7 +132,10 @@ def decode(stored: Any) -> Any:
         case "dict":
             return {decode(key): decode(entry) for key, entry in content}
         case "generator":
-            generator = np.random.Generator(getattr(np.random, decode(content)["bit_generator"])())
+            name = decode(content)["bit_generator"]
+            if name not in BIT_GENERATORS:
+                raise ValueError(f"the stored environment state names the bit generator {name!r}, which NumPy has not")
+            generator = np.random.Generator(getattr(np.random, name)())
             _set_generator(generator, stored)
             return generator
     raise ValueError(f"unknown kind {kind!r} in the stored environment state")

@@ -14,6 +14,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
+from gaitway.core.trust import judge, judge_options, present_folder
+
 EnvFactory = Callable[[], gymnasium.Env]
 
 
@@ -122,7 +124,8 @@ def make_vector(
     factories: Sequence[EnvFactory]
     if isinstance(source, str):
         # check_env looks closer than gymnasium's checker, which costs time in every step
-        factories = [functools.partial(gymnasium.make, source, disable_env_checker=True, **options)] * num_envs
+        judge_options(options, "env.options")
+        factories = [functools.partial(make_registered, source, disable_env_checker=True, **options)] * num_envs
     else:
         factories = [source] * num_envs if callable(source) else list(source)
     try:
@@ -138,6 +141,15 @@ def make_vector(
         raise ValueError(f"gymnasium has no environment {source!r}; {nearest(str(source))}") from error
     vector.kept_metrics = metrics  # type: ignore[attr-defined]
     return vector
+
+
+def make_registered(id: str, **options: Any) -> gymnasium.Env:
+    """`gymnasium.make`, which imports `module` for an id `module:Env-v0`: as far as whoever names it may."""
+    if ":" not in id:
+        return gymnasium.make(id, **options)
+    judge(id, "env.id")
+    with present_folder():
+        return gymnasium.make(id, **options)
 
 
 def nearest(id: str) -> str:
