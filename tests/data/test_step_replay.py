@@ -242,9 +242,8 @@ class TestState:
             with pytest.raises(ValueError, match=word):
                 other.load_state_dict(state)
         replay = make(10, 2)
-        for change, word in (({"format": 0}, "format"), ({"generator_device": "cuda"}, r"make it with device='cuda'")):
-            with pytest.raises(ValueError, match=word):
-                replay.load_state_dict({**state, "bookkeeping": state["bookkeeping"] | change})
+        with pytest.raises(ValueError, match="format"):
+            replay.load_state_dict({**state, "bookkeeping": state["bookkeeping"] | {"format": 0}})
 
     def test_rows_that_are_gone(self):
         replay = make(10, 1)

@@ -21,7 +21,7 @@ from torch import Tensor
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
 from gaitway.algorithms.engine import copied_state
 from gaitway.core.execution import Execution
-from gaitway.core.seeding import stream
+from gaitway.core.seeding import restore_stream, stream
 from gaitway.nn.parameters import parameters_to_vector, vector_to_parameters
 
 
@@ -140,7 +140,7 @@ class Evolution:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
-        self.generator.set_state(state["stream"])
+        restore_stream(self.generator, state["stream"])
         self._move(state["centre"].clone())
 
     def _move(self, centre: Tensor) -> None:

@@ -28,7 +28,7 @@ from gaitway.algorithms.terms import (
     with_further,
 )
 from gaitway.core.execution import Execution
-from gaitway.core.seeding import stream
+from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.rollout import Minibatches, check_minibatches
 from gaitway.functional.policy_losses import explained_variance, standardise, weighted_mean
@@ -275,7 +275,7 @@ class PPO:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.policy.load_state_dict(state["policy"])
         self.engine.load_state_dict(state["engine"])
-        self.generator.set_state(state["minibatch_stream"])
+        restore_stream(self.generator, state["minibatch_stream"])
         if self.value_norm is not None:
             self.value_norm.load_state_dict(state["value_norm"])
         if self.reward_scale is not None:

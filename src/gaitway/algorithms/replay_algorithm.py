@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.core.execution import Execution
-from gaitway.core.seeding import stream
+from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_gather import TransitionBatch
@@ -249,7 +249,7 @@ class ReplayAlgorithm:
             module.load_state_dict(state[name])
         for name, engine in self.engines.items():
             engine.load_state_dict(state["engines"][name])
-        self.generator.set_state(state["noise_stream"])
+        restore_stream(self.generator, state["noise_stream"])
         self.updates = state["updates"]
         self._forget_programs()  # they may know of an optimiser that had no state yet
 

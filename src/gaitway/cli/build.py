@@ -34,7 +34,7 @@ from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.progress import Progress
-from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.run_folder import RunFolder, check_links
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
 
@@ -305,6 +305,8 @@ def load_frozen(path: Any, key: str, device: str) -> Policy:
 def _read(folder: RunFolder, device: str | None) -> TrainConfig:
     """The config of a run, under its own name and for a device that is here."""
     data = read_config(folder.config)
+    origin = folder.origin(data)
+    check_links(folder.path, origin)
     stored = data.get("device", TrainConfig.device)
     if device is None and not _is_here(stored):
         log.warning(
@@ -320,7 +322,7 @@ def _read(folder: RunFolder, device: str | None) -> TrainConfig:
         except ValueError as error:  # what only the other device can do
             log.warning("%s; how updates run is chosen for %s", str(error).partition(";")[0], device)
             data["execution"] = {}
-    with speaking(folder.origin()):
+    with speaking(origin):
         return parse(data)
 
 

@@ -27,7 +27,6 @@ def add_parser(commands: Any) -> None:
         "with a dataset.",
     )
     parser.add_argument("source", metavar="RUN_OR_ENV", help="a run folder, or an environment for random actions")
-    parser.add_argument("settings", nargs="*", metavar="device=NAME", help="where to compute, instead of the run's")
     parser.add_argument("--steps", type=_count, required=True, help="environment steps to record")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the dataset")
     parser.add_argument(

@@ -140,7 +140,10 @@ def resume(options: argparse.Namespace) -> int:
     plan = Plan(checkpoint, until, options.fresh_replay)
     if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
-    return _run(config, folder, build_env(config), options.quiet, plan)
+    env = build_env(config)
+    if not config.origin.is_person:
+        build_algorithm(config, env)  # what it must not name is refused before a line of the folder changes
+    return _run(config, folder, env, options.quiet, plan)
 
 
 @dataclass(frozen=True)

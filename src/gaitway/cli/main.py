@@ -89,7 +89,6 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser("eval", help="measure a trained policy")
     evaluate.add_argument("run", metavar="DIR")
-    _take_device(evaluate)
     evaluate.add_argument("--episodes", type=_positive, default=None, help="default: evaluation.episodes of the run")
     evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     evaluate.add_argument("--json", action="store_true")
@@ -107,7 +106,6 @@ def parser() -> argparse.ArgumentParser:
     play.add_argument(
         "run", metavar="RUN_OR_ENV", help="a run folder, or a folder of runs, of which the best is shown; or ENV_ID"
     )
-    _take_device(play)
     play.add_argument(
         "--policy", metavar="WHO", default=None, help="random (default for an environment), zero or a run folder"
     )
@@ -138,7 +136,6 @@ def parser() -> argparse.ArgumentParser:
 
     info = commands.add_parser("info", help="what a run folder holds")
     info.add_argument("run", metavar="DIR")
-    _take_device(info)
     info.add_argument("--json", action="store_true")
 
     listing = commands.add_parser("list", help="what there is")
@@ -153,6 +150,14 @@ def parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="run a benchmark of this checkout")
     bench.add_argument("name", nargs="?", default=None)
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed on to the benchmark")
+    for name in ("eval", "collect", "play", "info"):
+        commands.choices[name].add_argument(
+            "settings",
+            nargs="*",
+            type=_setting,
+            metavar="device=NAME",
+            help="where to compute, if not where the run did",
+        )
     for name in OPENING:
         commands.choices[name].add_argument(
             "--trust",
@@ -164,8 +169,10 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _take_device(command: argparse.ArgumentParser) -> None:
-    command.add_argument("settings", nargs="*", metavar="device=NAME", help="where to compute, instead of the run's")
+def _setting(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not understood; write device=NAME")
+    return text
 
 
 def _positive(text: str) -> int:

@@ -7,6 +7,7 @@ not depend on the batch size, the thread count or when other instances end. Ever
 
 from __future__ import annotations
 
+import hashlib
 import random
 import zlib
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,17 @@ def seed_globals(seed: int) -> None:
     torch.manual_seed(seed % 2**63)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)
+
+
+def restore_stream(generator: torch.Generator, state: torch.Tensor) -> None:
+    """Go on drawing where `state` was taken. A generator of another kind of device cannot; it goes on with numbers that
+    `state` decides, and no others."""
+    state = state.cpu()
+    if len(state) == len(generator.get_state()):
+        generator.set_state(state)
+        return
+    digest = hashlib.sha256(state.numpy().tobytes()).digest()
+    generator.manual_seed(int.from_bytes(digest[:8], "big") & (2**63 - 1))
 
 
 def global_state() -> dict[str, object]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.agent import Agent, Around, check_declared
-from gaitway.core.seeding import check_seed, named_sequence, stream
+from gaitway.core.seeding import check_seed, named_sequence, restore_stream, stream
 from gaitway.core.workspace import DONE, Workspace
 
 SEED_RULES = ("first", "last", "sum", "mean")
@@ -91,7 +91,8 @@ class SeedableAgent(Agent):
             if name == "numpy":
                 self.numpy_generator().bit_generator.state = state
             else:
-                self.generator(name).set_state(state.cpu())
+                here = torch.device(name).type == "cpu" or torch.cuda.is_available()
+                restore_stream(self.generator(name if here else "cpu"), state)
 
     @property
     def _stream_name(self) -> str:

@@ -22,7 +22,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 LIBRARY = "gaitway"
-REFERENCE = re.compile(r"^[^\W\d][\w.]*:(?!//|\d+$)\S")
+REFERENCE = re.compile(r"^(?!(?:cpu|cuda|mps|xla|xpu):\d+$)[^\W\d][\w.]*:(?!//)\S")
 """`package.module:Name`, and gymnasium's `module:Env-v0`; not `cuda:0` or an address."""
 RUN_FILES = ("config.yaml", "code.json")
 """What tells the folder of a run."""

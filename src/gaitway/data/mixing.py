@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gaitway.core.seeding import restore_stream
 from gaitway.core.transitions import FINAL, OBSERVATION, SHORT_NAMES
 from gaitway.core.workspace import Workspace
 from gaitway.data.episodes import VALID, EpisodeSource
 from gaitway.data.prioritised_replay import PrioritisedReplay
-from gaitway.data.ring import Fields, Variable, check_generator
+from gaitway.data.ring import Fields, Variable
 from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import NONE, StepReplay
 
@@ -208,11 +209,11 @@ class MixedReplay:
 
     def bookkeeping(self) -> dict[str, Any]:
         generator = self.dataset.generator
-        drawn = {"generator_device": generator.device.type, "generator": generator.get_state()}
+        drawn = {"generator": generator.get_state()}
         return self.online.bookkeeping() | {"dataset": {"share": self.share, "size": self.dataset.size} | drawn}
 
     def check_bookkeeping(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a replay with other contents, sizes or generators."""
+        """Refuse the state of a replay with other contents or sizes."""
         self.online.check_bookkeeping(state)
         for name, mine in (("share", self.share), ("size", self.dataset.size)):
             stored = state["dataset"][name] if "dataset" in state else None
@@ -220,12 +221,11 @@ class MixedReplay:
                 raise ValueError(
                     f"the stored replay has a dataset of {name} {stored}, this one {mine}; make them equal"
                 )
-        check_generator(state["dataset"], self.dataset.generator)
 
     def load_bookkeeping(self, state: Mapping[str, Any]) -> None:
         self.check_bookkeeping(state)
         self.online.load_bookkeeping(state)
-        self.dataset.generator.set_state(state["dataset"]["generator"].cpu())
+        restore_stream(self.dataset.generator, state["dataset"]["generator"])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the dataset itself."""
@@ -235,7 +235,7 @@ class MixedReplay:
         """Restore `state_dict()`: the next draws equal those that the saved replay would have made."""
         self.check_bookkeeping(state["bookkeeping"])
         self.online.load_state_dict(state)
-        self.dataset.generator.set_state(state["bookkeeping"]["dataset"]["generator"].cpu())
+        restore_stream(self.dataset.generator, state["bookkeeping"]["dataset"]["generator"])
 
     # Private
 

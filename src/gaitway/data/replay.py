@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gaitway.core.seeding import restore_stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.ring import (
     WORD,
     PackedRing,
     RowLayout,
-    check_generator,
     check_memory,
     moved_generator,
     replay_generator,
@@ -116,7 +116,6 @@ class Replay:
             "names": self.names,
             "extra_row": sorted(self._extra_row),
             "variables": {name: column[0, : self.size].clone() for name, column in columns.items()},
-            "generator_device": self.generator.device.type,
             "generator": self.generator.get_state(),
         }
 
@@ -128,13 +127,12 @@ class Replay:
             raise ValueError(
                 f"the stored replay holds {state['max_size']} samples, this one {self.max_size}; make them equal"
             )
-        check_generator(state, self.generator)
         self.clear()
         samples = {name: state["variables"][name] for name in state["names"]}
         if samples:
             self._append(samples, windows=bool(state["windows"]), extra_row=frozenset(state["extra_row"]))
         self.position = state["position"]
-        self.generator.set_state(state["generator"].cpu())
+        restore_stream(self.generator, state["generator"])
 
     def _append(self, samples: Mapping[str, Tensor], windows: bool, extra_row: frozenset[str] = frozenset()) -> None:
         """Write `samples` `[N, *shape]` to slots `position, position + 1, ...`; the last `max_size` of them stay."""

@@ -163,15 +163,6 @@ def moved_generator(generator: torch.Generator, device: torch.device) -> torch.G
     return moved
 
 
-def check_generator(state: Mapping[str, object], generator: torch.Generator) -> None:
-    """Refuse a stored random state that `generator` cannot take."""
-    if state["generator_device"] != generator.device.type:
-        raise ValueError(
-            f"the stored draws were made on {state['generator_device']}, this buffer draws on "
-            f"{generator.device.type}; make it with device={state['generator_device']!r}, load, then call to()"
-        )
-
-
 def check_memory(needed: int, device: torch.device | str, what: str, each: float) -> None:
     """Refuse to allocate `needed` bytes that `device` does not have; `each` of what is stored takes that many bytes.
 

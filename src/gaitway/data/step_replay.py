@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gaitway.core.seeding import restore_stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.ring import (
     WORD,
     Fields,
     Variable,
-    check_generator,
     check_memory,
     moved_generator,
     replay_generator,
@@ -304,12 +304,11 @@ class StepReplay:
             "cut_at": rows.cut_at,
             "newest": rows.read(newest, rows.rows_added),
             "open": rows.open_observations(),
-            "generator_device": self.generator.device.type,
             "generator": self.generator.get_state(),
         }
 
     def check_bookkeeping(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a replay with other contents, sizes or generators."""
+        """Refuse the state of a replay with other contents or sizes."""
         if state["format"] != FORMAT:
             raise ValueError(f"the stored replay has format {state['format']}, this version reads {FORMAT}")
         mine, stored = self._contents(), dict(state["contents"])
@@ -318,7 +317,6 @@ class StepReplay:
                 raise ValueError(
                     f"the stored replay has {name} {stored.get(name)}, this one {mine.get(name)}; make them equal"
                 )
-        check_generator(state, self.generator)
 
     def load_bookkeeping(self, state: Mapping[str, Any]) -> None:
         """Restore `bookkeeping()`. The older rows must have been restored before, by `clear(state["first_row"])` and
@@ -334,7 +332,7 @@ class StepReplay:
         rows.open_with(state["open"])
         if state["cut_at"] > rows.stop:
             rows.end_at(state["cut_at"])
-        self.generator.set_state(state["generator"].cpu())
+        restore_stream(self.generator, state["generator"])
 
     def state_dict(self) -> dict[str, Any]:
         """All steps and the bookkeeping; for large replays see `ReplayJournal`, which writes only new rows."""

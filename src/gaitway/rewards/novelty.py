@@ -18,7 +18,7 @@ from gaitway.agents.observations import Observations, default_groups, input_size
 from gaitway.algorithms.algorithm import Batch, Coefficient, Now
 from gaitway.algorithms.engine import Engine
 from gaitway.core.execution import Execution
-from gaitway.core.seeding import stream
+from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.mlp import MLP
@@ -95,7 +95,7 @@ class RandomNetworkDistillation(nn.Module):
 
     def set_extra_state(self, state: dict[str, object]) -> None:
         self.engine.load_state_dict(state["engine"])  # type: ignore[arg-type]
-        self.generator.set_state(state["stream"])  # type: ignore[arg-type]
+        restore_stream(self.generator, state["stream"])  # type: ignore[arg-type]
         self._learn.forget()
 
     def _reached(self, ws: Workspace) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.core.agent import Agent
-from gaitway.core.seeding import stream
+from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.dataset import Dataset
 from gaitway.data.episodes import EpisodeSource
@@ -101,7 +101,7 @@ class OfflineRunner(Runner):
         self._begun = True
         self.iteration, self.env_steps = state["iteration"], state["env_steps"]
         self.algorithm.load_state_dict(state["algorithm"])
-        self.replay.generator.set_state(state["draws"].cpu())
+        restore_stream(self.replay.generator, state["draws"])
         self._load_doors(state)
         self.upkeep.load_state_dict(state)
 

@@ -86,7 +86,6 @@ class RunFolder:
             inside = sorted(str(found.parent) for found in folder.path.glob("*/code.json"))
             hint = f"; it holds the runs {', '.join(inside)}" if inside else ""
             raise RunFolderError(f"{path} is not a run folder (it lacks config.yaml or code.json){hint}")
-        check_links(folder.path, folder.origin())
         return folder
 
     def sign(self) -> str | None:
@@ -97,28 +96,30 @@ class RunFolder:
             return str(error)
         return None
 
-    def origin(self) -> Origin:
-        """Who speaks in the configuration: the person, where it is as it was when the run was made here."""
+    def origin(self, config: Mapping[str, Any] | None = None) -> Origin:
+        """Who speaks in the configuration (`config`, if it was read already): the person, where it is as it was when
+        the run was made here."""
         origin = Origin(trusted=speaker().trusted)
-        reason = self._strangeness()
+        reason = self._strangeness(config)
         return origin if reason is None else Origin(str(self.path), reason, origin.trusted)
 
-    def _strangeness(self) -> str | None:
+    def _strangeness(self, config: Mapping[str, Any] | None) -> str | None:
         """Why the run does not count as the person's own; None if it does."""
         if not self.fingerprint.is_file():
             return "was not made here (it has no fingerprint)"
         try:
             stored = _read_json(self.fingerprint).get("fingerprint")
-            if same_signature(signature_of(self._signed()), stored):
+            if same_signature(signature_of(self._signed(config)), stored):
                 return None
         except (RunFolderError, ConfigError, KeyFileError) as error:
             log.debug("the fingerprint of %s cannot be checked: %s", self.path, error)
         return "was not made here, or its config.yaml was changed"
 
-    def _signed(self) -> dict[str, Any]:
+    def _signed(self, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What a fingerprint vouches for."""
-        config = {key: value for key, value in self.read_config().items() if key not in NUMBERS}
-        return {"run_id": self.run_id, "config": config}
+        config = self.read_config() if config is None else config
+        names = {key: value for key, value in config.items() if key not in NUMBERS}
+        return {"run_id": self.run_id, "config": names}
 
     @property
     def run_id(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaitway.core.seeding import stream
+from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Workspace
 from gaitway.envs.env_agent import episode_ends
@@ -73,5 +73,5 @@ class Stage:
             self.rollout.put(name, self.rows, value.to(self.env.device))
         ended = state.get("ended")
         self._ended = None if ended is None else ended.to(self.env.device)
-        self.stream.set_state(state["policy_stream"])
+        restore_stream(self.stream, state["policy_stream"])
         self._was_filled = state["iteration"] > 0
