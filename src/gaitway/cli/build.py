@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -307,23 +308,30 @@ def _read(folder: RunFolder, device: str | None) -> TrainConfig:
     data = read_config(folder.config)
     origin = folder.origin(data)
     check_links(folder.path, origin)
-    stored = data.get("device", TrainConfig.device)
+    stored, notes = data.get("device", TrainConfig.device), []
     if device is None and not _is_here(stored):
-        log.warning(
-            "%s was trained on %s, which is not here: the CPU is used (device=... chooses)", folder.path, stored
-        )
         device = "cpu"
+        notes.append(f"{folder.path} was trained on {stored}, which is not here: the CPU is used")
     if device is not None and device != stored:
         data["device"] = device
-        try:
-            Execution(from_config(ExecutionConfig, data.get("execution") or {}, "execution"), device)
-        except ConfigError:
-            raise
-        except ValueError as error:  # what only the other device can do
-            log.warning("%s; how updates run is chosen for %s", str(error).partition(";")[0], device)
+        if not _can_run(data.get("execution"), device):
             data["execution"] = {}
+            notes.append(f"what execution says needs {stored}: it is chosen for {device}")
+    if notes:
+        log.warning("; ".join(notes))
     with speaking(origin):
         return parse(data)
+
+
+def _can_run(execution: Any, device: str) -> bool:
+    """Whether a section `execution` can be obeyed on a device; what is wrong with either is left to `parse`."""
+    with suppress(ConfigError):
+        config = from_config(ExecutionConfig, execution or {}, "execution")
+        try:
+            Execution(config, device)
+        except (ValueError, RuntimeError):
+            return not _is_here(device)
+    return True
 
 
 def _is_here(device: Any) -> bool:
