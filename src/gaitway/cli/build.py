@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -39,7 +39,6 @@ from gaitway.runners.run_folder import RunFolder, check_links
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
 
-log = logging.getLogger("gaitway")
 Function = TypeVar("Function", bound=Callable[..., Any])
 TERM, SOURCE = ("__call__",), ("annotate",)
 CALLBACK = ("begin", "after_iteration", "after_evaluation", "end")
@@ -318,18 +317,18 @@ def _read(folder: RunFolder, device: str | None) -> TrainConfig:
             data["execution"] = {}
             notes.append(f"what execution says needs {stored}: it is chosen for {device}")
     if notes:
-        log.warning("; ".join(notes))
+        print(f"gaitway: {'; '.join(notes)}", file=sys.stderr)
     with speaking(origin):
         return parse(data)
 
 
 def _can_run(execution: Any, device: str) -> bool:
     """Whether a section `execution` can be obeyed on a device; what is wrong with either is left to `parse`."""
-    with suppress(ConfigError):
+    with suppress(ConfigError, RuntimeError):
         config = from_config(ExecutionConfig, execution or {}, "execution")
         try:
             Execution(config, device)
-        except (ValueError, RuntimeError):
+        except ValueError:
             return not _is_here(device)
     return True
 
