@@ -85,6 +85,7 @@ DOORS = {
     "recipe": ({"algorithm.name": "evil_door:anything"}, ALL),
     "dataset": ({"data.path": "/RUN/data"}, ("resume",)),
     "recorder": ({"cast": [{"name": "recorder", "path": "../elsewhere"}]}, ("resume",)),
+    "recorder here": ({"cast": [{"name": "recorder", "path": "elsewhere"}]}, ("resume",)),
     "repository": ({"repositories": ["RUN"]}, ("resume",)),
     "wandb": ({"logging.wandb": {"settings": {"base_url": "http://localhost:1"}}}, ("resume",)),
     "not an environment": ({"env.id": "gaitway.core.files:atomic_write_text"}, PLAYING),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ class Recorder(Agent):
 
     plays = False
 
-    def __init__(self, spec: EnvSpec, path: str, start: int = 0, append: bool = False, description: str = "") -> None:
+    def __init__(
+        self, spec: EnvSpec, path: str | Path, start: int = 0, append: bool = False, description: str = ""
+    ) -> None:
         super().__init__()
         if start < 0:
             raise ValueError(f"start is {start}; use a number of environment steps, 0 for the first")
