@@ -203,7 +203,7 @@ def test_a_run_whose_end_cannot_be_saved_fails(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(checkpoint, "save_state", full_after_the_first)
     assert main(["train", *TINY, f"run_dir={tmp_path / 'run'}", "--quiet"]) == 1
-    assert "step 512 could not be saved" in capsys.readouterr().err
+    assert "lacks the checkpoint of step 512" in capsys.readouterr().err
     assert os.readlink(tmp_path / "run" / "checkpoints" / "last") == "0"
 
 

@@ -93,7 +93,7 @@ def test_a_torn_line_goes_and_a_position_inside_a_line_too(tmp_path: Path, caplo
         assert logger.position() == 0
 
 
-def test_a_full_disk_warns_once_counts_and_recovers(
+def test_a_full_disk_warns_once_and_is_caught_up_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write = os.write
@@ -107,14 +107,14 @@ def test_a_full_disk_warns_once_counts_and_recovers(
 
     monkeypatch.setattr(os, "write", full)
     logger.log(3, {"a": 3})
-    assert logger.lost == 2
+    assert logger.missing() == ["2 lines of metrics.jsonl"]
     assert caplog.text.count("training goes on") == 1
     assert "the disk is full" in caplog.text
     monkeypatch.undo()
     logger.log(4, {"a": 4})
     logger.close()
-    assert lines(tmp_path) == [{"step": 1, "a": 1}, {"step": 4, "a": 4}]
-    assert "2 lines of metrics are missing" in caplog.text
+    assert lines(tmp_path) == [{"step": step, "a": step} for step in (1, 2, 3, 4)]
+    assert logger.missing() == []
 
 
 def test_a_device_without_space_and_a_folder_that_vanished(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,11 +123,12 @@ def test_a_device_without_space_and_a_folder_that_vanished(tmp_path: Path, caplo
     for folder in (tmp_path, tmp_path / "file"):
         logger = Logger(folder)
         logger.log(1, {"a": 1})
-        logger.truncate(0)
-        assert logger.lost == 1
+        assert logger.missing() == ["1 lines of metrics.jsonl"]
         logger.position()
         logger.close()
+        assert logger.lost == 1
     assert caplog.text.count("training goes on") == 2
+    assert caplog.text.count("1 lines of metrics are missing") == 2
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

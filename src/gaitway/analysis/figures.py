@@ -16,6 +16,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from gaitway.core.files import replacing
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 STYLE: Any = {
     "figure.constrained_layout.use": True,
@@ -48,9 +50,10 @@ def new_figure(width: float, height: float, *, show: bool = False) -> Figure:
 def finish(figure: Figure, *, path: str | Path | None = None, show: bool = False) -> Figure:
     """Write the figure to `path` (PNG, PDF, SVG by its ending), making the folders above it, and show it if asked."""
     if path is not None:
-        path = Path(path)
+        path = Path(path) if Path(path).suffix else Path(f"{path}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path if path.suffix else path.with_name(path.name + ".png"), dpi=STYLE["savefig.dpi"])
+        with replacing(path) as temporary:  # a full disk leaves no half of a picture
+            figure.savefig(temporary, dpi=STYLE["savefig.dpi"], format=path.suffix[1:])
     if show:
         from matplotlib import pyplot
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
-import shutil
 import sys
 import traceback
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.logger import Logger, setup_log
 from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
 from gaitway.runners.progress import Progress
-from gaitway.runners.run_folder import RunFolder
+from gaitway.runners.run_folder import RunFolder, RunFolderTakenError
 from gaitway.runners.signals import EXIT_CODES, EXIT_INTERRUPT
 
 __all__ = [
@@ -77,35 +77,44 @@ def train(options: argparse.Namespace) -> int:
         composed = compose(options.overrides, to_config(TrainConfig()), parse, **choices())
         config = effective(parse(composed.config))
     judge_run(config)
-    if config.run_dir is None:
-        config = replace(config, run_dir=default_run_dir(config, composed.experiment))
     if options.show_config:
+        if config.run_dir is None:
+            config = replace(config, run_dir=default_run_dir(config, composed.experiment))
         print(yaml.safe_dump(to_config(config), sort_keys=False), end="")
         return 0
-    env = build_env(config)  # all this before the folder is made, so that a mistake leaves nothing behind
-    algorithm = build_algorithm(config, env)
-    check_evaluation(config, env)
-    notes = []
-    if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
-        notes.append(replay_memory(algorithm))
-    data = build_data(config, algorithm.policy)
-    if data is not None:
-        notes.append(str(data))
-        config = _pinned(config, data)
-    for note in notes if not options.quiet else []:
-        console.print(note, soft_wrap=True)
-    assert config.run_dir is not None
-    folder = RunFolder.create(config.run_dir)
-    write_config(folder.config, to_config(config), composed.sources)
-    problem = folder.sign()
-    if problem is not None:
-        print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
-    try:
+    with build_env(config) as env, contextlib.ExitStack() as stack:
+        # all this before the folder is made, so that a mistake leaves nothing behind
+        algorithm = build_algorithm(config, env)
+        check_evaluation(config, env)
+        notes = []
+        if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
+            notes.append(replay_memory(algorithm))
+        data = build_data(config, algorithm.policy)
+        if data is not None:
+            notes.append(str(data))
+            config = _pinned(config, data)
+        for note in notes if not options.quiet else []:
+            say(note)
+        config, folder = _begin(stack, config, composed.experiment)
+        write_config(folder.config, to_config(config), composed.sources)
+        problem = folder.sign()
+        if problem is not None:
+            print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
         return _run(config, folder, env, options.quiet, Plan())
-    except USER_ERRORS:
-        if not (folder.checkpoints / "last").exists():  # it never began
-            shutil.rmtree(folder.path, ignore_errors=True)
-        raise
+
+
+def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | None) -> tuple[TrainConfig, RunFolder]:
+    """The folder of a new run, held by the stack, and the config that names it."""
+    while True:
+        named = config
+        if config.run_dir is None:
+            named = replace(config, run_dir=default_run_dir(config, experiment))
+        assert named.run_dir is not None
+        try:
+            return named, stack.enter_context(RunFolder.beginning(named.run_dir))
+        except RunFolderTakenError:
+            if config.run_dir is not None:
+                raise  # else another run took the name in this moment: there is a next one
 
 
 def _origin(overrides: list[str]) -> Origin:
@@ -125,7 +134,13 @@ def _pinned(config: TrainConfig, data: Dataset) -> TrainConfig:
 
 def resume(options: argparse.Namespace) -> int:
     device, limits = device_of(options.limits)
-    folder, config = open_run(options.run, device)
+    folder = RunFolder.open(options.run)
+    with folder.writing():  # first of all: what looks left over may be what another process is writing
+        return _resume(folder, device, limits, options)
+
+
+def _resume(folder: RunFolder, device: str | None, limits: list[str], options: argparse.Namespace) -> int:
+    folder, config = open_run(str(folder.path), device)
     judge_run(config)
     checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
     remove_leftovers(folder.checkpoints)
@@ -133,17 +148,17 @@ def resume(options: argparse.Namespace) -> int:
     done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)
     until = _target(done, limits)
     if checkpoint is not None and done >= (until or config.total_steps):
-        print(f"nothing to do: {folder.path} is at step {done}; train on with `gaitway resume {folder.path} more=1e6`")
+        print(f"nothing to do: {folder.path} is at step {done}; train on with `gaitway resume {folder.shown} more=1e6`")
         return 0
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
     plan = Plan(checkpoint, until, options.fresh_replay)
     if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
-    env = build_env(config)
-    if not config.origin.is_person:
-        build_algorithm(config, env)  # what it must not name is refused before a line of the folder changes
-    return _run(config, folder, env, options.quiet, plan)
+    with build_env(config) as env:
+        if not config.origin.is_person:
+            build_algorithm(config, env)  # what it must not name is refused before a line of the folder changes
+        return _run(config, folder, env, options.quiet, plan)
 
 
 @dataclass(frozen=True)
@@ -158,12 +173,7 @@ class Plan:
 
 
 def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan: Plan) -> int:
-    with env, folder.writing():
-        remove_leftovers(folder.checkpoints)
-        return _run_alone(config, folder, env, quiet, plan)
-
-
-def _run_alone(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan: Plan) -> int:
+    """Train in a folder that this process holds."""
     setup_log(folder.log, config.log_level)
     sinks = config.logging
     logger = Logger(folder.path, tensorboard=sinks.tensorboard, wandb=sinks.wandb, compress=sinks.compress)
@@ -186,7 +196,11 @@ def _run_alone(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool,
     except KeyboardInterrupt:
         logger.close(EXIT_INTERRUPT)
         log.info("interrupted")
-        print(f"gaitway: interrupted; `gaitway resume {folder.path}` goes on from the last checkpoint", file=sys.stderr)
+        if not folder.has_trained:
+            raise
+        print(
+            f"gaitway: interrupted; `gaitway resume {folder.shown}` goes on from the last checkpoint", file=sys.stderr
+        )
         return EXIT_INTERRUPT
     except Exception:
         log.debug("%s", traceback.format_exc())
@@ -200,20 +214,38 @@ def _finish(runner: Runner, folder: RunFolder, logger: Logger) -> int:
     code = EXIT_CODES.get(runner.stopped_by or "", 0)
     logger.close(code)
     runner.close()
+    missing = runner.missing()
     try:
         plot_run(folder.path)
-    except (OSError, ValueError) as error:
+    except (OSError, StateFileError) as error:
         log.warning("no plots: %s", error)
-    console.print(_report(runner.summary(), folder.path), soft_wrap=True)
-    if not runner.is_saved:
-        raise StateFileError(
-            f"step {runner.env_steps} could not be saved in {folder.path}, only what `gaitway info` shows is there; "
-            "make room and run `gaitway resume`"
-        )
+        missing.append("plots/")
+    except ValueError as error:
+        log.warning("no plots: %s", error)
+    say(_report(runner.summary(), folder.shown))
+    if missing:
+        raise StateFileError(f"{folder.path} lacks {', '.join(missing)}: not written; {_remedy(runner, folder)}")
     return code
 
 
-def _report(summary: dict[str, Any], path: Path) -> str:
+def _remedy(runner: Runner, folder: RunFolder) -> str:
+    """What to do about a run of which something could not be written."""
+    steps = Checkpoints(folder.checkpoints, folder.run_id).steps()
+    if runner.is_saved:
+        return f"its last checkpoint, of step {runner.env_steps}, is whole; make room before you go on with it"
+    if not steps:
+        return "there is no checkpoint to go on from, so make room and train again"
+    return f"make room, and `gaitway resume {folder.shown}` goes on from the last whole checkpoint, of step {steps[-1]}"
+
+
+def say(text: str) -> None:
+    """Print beside a training, which goes on when nobody listens any more."""
+    with contextlib.suppress(OSError):
+        console.print(text, soft_wrap=True, markup=False)
+        console.file.flush()
+
+
+def _report(summary: dict[str, Any], path: str) -> str:
     """A few lines that say what came out and what to try next."""
     lines = [f"\n{summary['steps']:,} steps in {summary['seconds']:.0f} s ({summary['steps_per_second']:,.0f} steps/s)"]
     for which in ("best", "last"):

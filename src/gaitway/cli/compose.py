@@ -13,6 +13,8 @@ Nothing is registered with Hydra outside a call of `compose`.
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +41,8 @@ __all__ = ["CONF_FOLDER", "DEFAULT", "Composed", "compose", "list_experiments", 
 CONF_FOLDER = Path(__file__).parent / "conf"
 COMMAND_LINE = "command line"
 _PRIMARY = "_gaitway_defaults_"
+PATHS = ("run_dir", "data.path")
+"""Keys whose value on the command line is a path, taken as it stands; in quotes, or `null`, it is Hydra's."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +126,10 @@ class _Layers:
         arguments = []
         for text in overrides:
             if text.startswith("config="):  # a path is not bound by Hydra's rules for values
-                self._read_file(text.removeprefix("config="))
+                self._read_file(os.path.expanduser(text.removeprefix("config=")))
                 arguments.append("config=file")
                 continue
+            text = _with_plain_path(text)
             override = _parse(text)
             key, value = override.key_or_group, override.value()
             if self._is_group(key) and not isinstance(value, dict):
@@ -259,6 +264,20 @@ def _presets(folders: Sequence[Path], group: str = "experiment") -> dict[str, st
             comments = [line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "#"]
             found[name] = next((text for text in comments if text and not text.startswith("@")), "")
     return found
+
+
+def _with_plain_path(text: str) -> str:
+    """The argument with its value in quotes where it is a path, which may hold any character that Hydra knows.
+
+    `${seed}` in it is still the value of another key.
+    """
+    key, sign, path = text.partition("=")
+    name = key.lstrip("+")
+    is_quoted = len(path) > 1 and path[0] == path[-1] and path[0] in "'\""
+    if name not in PATHS or not sign or is_quoted or path in ("", "null"):
+        return text
+    escaped = re.sub(r"(\\*)(\"|\Z)", lambda found: found[1] * 2 + (r"\"" if found[2] else ""), path)
+    return f'{key}="{escaped}"'
 
 
 def _parse(text: str) -> Override:

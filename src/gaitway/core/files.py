@@ -91,7 +91,7 @@ def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[A
 
 def atomic_write_text(path: str | Path, text: str) -> None:
     """Replace `path` by `text`, so that a reader sees the old or the new content and never a part."""
-    with _replacing(Path(path)) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as file:
+    with replacing(Path(path)) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -142,7 +142,7 @@ def swap_link(link: str | Path, target: str | Path) -> None:
     """
     link = Path(link)
     place = os.path.abspath(link.parent)
-    with _replacing(link) as temporary:
+    with replacing(link) as temporary:
         if link.exists() and not link.is_symlink():
             raise StateFileError(f"{link} exists and is not a link; remove it or choose another name")
         temporary.symlink_to(os.path.relpath(os.path.join(place, target), place))
@@ -178,7 +178,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """The name of a sibling to make, which then takes the place of `path` by one rename, or leaves no trace."""
     temporary = _sibling(path)
     with _one_sentence(path):
@@ -202,6 +202,7 @@ def _write_files(folder: Path, document: dict[str, Any], tensors: dict[str, Tens
     document["checksum"] = _checksum(document)
     structure_path = folder / STRUCTURE_FILE
     structure_path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="ascii")
+    shutil.copymode(structure_path, tensor_path)  # safetensors makes files that nobody else can read
     for path in (tensor_path, structure_path):
         with open(path, "rb") as file:
             os.fsync(file.fileno())
@@ -242,8 +243,8 @@ def _settle(folder: Path) -> None:
             shutil.rmtree(previous)
         else:
             os.rename(previous, folder)
-    for path in folder.parent.glob(f".{folder.name}.partial-*"):
-        if _PARTIAL.match(path.name):
+    for path in folder.parent.iterdir():
+        if _PARTIAL.match(path.name) and path.name.startswith(f".{folder.name}.partial-"):
             shutil.rmtree(path, ignore_errors=True)
 
 

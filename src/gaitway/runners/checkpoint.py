@@ -91,7 +91,7 @@ class Checkpoints:
             log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
             return False
         self._tidy(steps, best_steps)
-        self._tidy_attachments()
+        self.tidy_attachments()
         return True
 
     def steps_of(self, which: str) -> int:
@@ -120,7 +120,13 @@ class Checkpoints:
     def _tidy(self, now: int, best_steps: int | None) -> None:
         """Remove what is not kept, and what a run that went back to an older checkpoint has left in its future."""
         past = [step for step in self.steps() if step <= now]
-        keep = {best_steps, *(past if self.config.keep_all else past[-self.config.keep :])}
+        # the link stays with an older checkpoint where that of the best could not be written
+        linked = (self.folder / "best").resolve().name
+        keep = {
+            best_steps,
+            int(linked) if linked.isdigit() else None,
+            *(past if self.config.keep_all else past[-self.config.keep :]),
+        }
         if self.config.every:
             stretches: dict[int, int] = {}
             for step in past:
@@ -130,7 +136,7 @@ class Checkpoints:
             if step > now or step not in keep:
                 shutil.rmtree(self.folder / str(step), ignore_errors=True)
 
-    def _tidy_attachments(self) -> None:
+    def tidy_attachments(self) -> None:
         """Remove what no checkpoint here, and no copy of one beside a failure, needs."""
         if self.attachments is None:
             return

@@ -12,7 +12,7 @@ import contextlib
 import importlib.util
 import logging
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 log = logging.getLogger("gaitway")
+
+MAX_WAITING = 100_000
+"""Lines of metrics that wait in memory for room on the disk."""
 
 
 class Sink(Protocol):
@@ -117,10 +120,14 @@ class Logger(Recorder):
     ) -> None:
         self.folder = None if folder is None else Path(folder)
         self.lost = 0
-        """Lines that could not be written since the files were opened."""
+        """Lines that were given up because the disk did not take them."""
         self.repeated: Counter[str] = Counter()
         """By metric: values left out because that step had one already."""
         self._file = None if self.folder is None else JsonLines(self.folder / "metrics.jsonl", compress)
+        self._waiting: deque[Mapping[str, Any]] = deque()
+        """Lines that the disk did not take yet."""
+        self._is_stuck = self._told = False
+        self._torn: set[str] = set()
         self._wanted: dict[str, Mapping[str, Any]] = {}
         if self.folder is not None and tensorboard:
             self._wanted["tensorboard"] = {}
@@ -168,13 +175,21 @@ class Logger(Recorder):
 
     def position(self) -> int:
         """Bytes of metrics.jsonl so far, forced to disk: a checkpoint never knows of lines that a power cut takes."""
+        if self._waiting:
+            self._write_waiting()
         return 0 if self._file is None else self._file.sync()
 
     def truncate(self, position: int) -> None:
         """Forget what was written after `position`, and a torn line before it; for going on from a checkpoint."""
         self._last_step = self._names_at = None
+        self._waiting.clear()
         if self._file is not None:
             self._file.truncate(position)
+
+    def missing(self) -> list[str]:
+        """What was said and is in no file, in words; complete once the logger is closed."""
+        count = self.lost + len(self._waiting)
+        return ([f"{count} lines of metrics.jsonl"] if count else []) + sorted(self._torn)
 
     def close(self, exit_code: int = 0) -> None:
         """Finish all files; calling it again does nothing, and a later `log` opens them again.
@@ -186,12 +201,17 @@ class Logger(Recorder):
                 sink.close(exit_code)
             except Exception as error:  # whatever a foreign library raises, the run is over and must end well
                 log.warning("%s did not close: %s", name, error)
+            if isinstance(sink, TensorBoardSink) and not sink.is_whole():
+                self._torn.add("a part of tensorboard/")
         self._sinks = None
         if self._file is not None:
+            self._write_waiting()
+            self.lost += len(self._waiting)
+            self._waiting.clear()
             self._file.close()
-            if self.lost:
+            if self.lost and not self._told:
                 log.warning("%d lines of metrics are missing from %s", self.lost, self._file.path)
-                self.lost = 0
+                self._told = True
 
     def save_config(self, values: Mapping[str, Any]) -> None:
         """Keep the hyper-parameters of a program of one's own in config.yaml, where `analysis.tables.Runs` finds them.
@@ -260,15 +280,28 @@ class Logger(Recorder):
                     yield step, list(record)
 
     def _write(self, record: Mapping[str, Any]) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self.lost += 1
+        else:
+            self._waiting.append(record)
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        """Write the lines that are not in the file yet: the newest, and those that a full disk did not take."""
         assert self._file is not None
         try:
-            self._file.append(record)
+            while self._waiting:
+                self._file.append(self._waiting[0])
+                self._waiting.popleft()
+            self._is_stuck = False
         except OSError as error:
-            if self.lost == 0:
+            if not self._is_stuck:
                 log.warning(
-                    "metrics are lost, training goes on: cannot write %s: %s", self._file.path, writing_advice(error)
+                    "metrics wait in memory, training goes on: cannot write %s: %s",
+                    self._file.path,
+                    writing_advice(error),
                 )
-            self.lost += 1
+            self._is_stuck = True
 
     def _listeners(self, step: int) -> dict[str, Sink]:
         """TensorBoard and W&B, opened when there is something to say for the first time."""
@@ -362,7 +395,7 @@ def setup_log(path: str | Path | None, level: str = "info") -> logging.Logger:
     handlers[0].setLevel(max(threshold, logging.WARNING) if sys.stderr.isatty() else threshold)
     if path is not None:
         try:
-            handlers.append(_FileHandler(path, encoding="utf-8"))
+            handlers.append(_FileHandler(path, encoding="utf-8", errors="backslashreplace"))
         except OSError as error:
             print(f"gaitway: no log file {path}: {writing_advice(error)}", file=sys.stderr)
     for handler in handlers:

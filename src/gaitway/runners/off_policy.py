@@ -104,7 +104,7 @@ class OffPolicyRunner(Runner):
         try:
             self.load_state_dict(state)
         except ReplayFileError as error:
-            folder = self.folder.path if self.folder is not None else "DIR"
+            folder = self.folder.shown if self.folder is not None else "DIR"
             raise ReplayFileError(
                 f"{error}, or go on with an empty replay by `gaitway resume {folder} --fresh-replay`"
             ) from error

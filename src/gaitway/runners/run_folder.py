@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
+import shutil
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gaitway.core.config import ConfigError, read_config
 from gaitway.core.files import StateFileError, atomic_write_json, writing_advice
@@ -31,16 +33,27 @@ NUMBERS = ("total_steps",)
 
 log = logging.getLogger("gaitway")
 
+LOCK = ".lock"
+ATTEMPTS = 20
+"""How often a folder is made again that another process removes at the same time."""
+
 
 class RunFolderError(ValueError):
     """The folder is not what the command needs; the message is one sentence that names the fix."""
 
 
+class RunFolderTakenError(RunFolderError):
+    """Another run, or another process, has the folder."""
+
+
 class RunFolder:
-    """The paths of a run and its small files. `create` makes a new one, `open` finds an existing one."""
+    """The paths of a run and its small files. `create` makes a new one, `open` finds an existing one.
+
+    `~` stands for the home folder, which not every shell puts in its place behind a `=`.
+    """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.expanduser(path))
         self.config = self.path / "config.yaml"
         self.contract = self.path / "contract.json"
         self.code = self.path / "code.json"
@@ -58,23 +71,81 @@ class RunFolder:
     @classmethod
     def create(cls, path: str | Path) -> RunFolder:
         """A new run; its folder may exist if it is empty."""
+        with cls.beginning(path, undo=False) as folder:
+            return folder
+
+    @classmethod
+    @contextmanager
+    def beginning(cls, path: str | Path, undo: bool = True) -> Iterator[RunFolder]:
+        """A new run that is held, as by `writing`, while the block runs.
+
+        Whoever comes second is refused and touches nothing. With `undo`, a run in which nothing was trained when the
+        block ends leaves no trace: neither the folder nor those made above it.
+        """
         folder = cls(path)
+        made: list[Path] = []
         try:
-            folder.path.mkdir(parents=True, exist_ok=True)
+            folder._check_free()
+            with folder._claim(made):
+                folder._check_free()
+                try:
+                    folder.write_code({})
+                    yield folder
+                finally:  # still locked, so that nobody takes the folder for a free one while it goes
+                    if (undo or not folder.code.is_file()) and not folder.has_trained:
+                        folder._empty()
+        finally:
+            _remove_empty(made)
+
+    def _check_free(self) -> None:
+        """Refuse a folder in which something is; it is left as it is."""
+        try:
             # code.json alone is a run that was killed before it had a configuration: nothing is lost by starting again
-            taken = {found.name for found in folder.path.iterdir()} - {folder.code.name}
-        except (FileExistsError, NotADirectoryError) as error:
-            raise RunFolderError(f"{path} cannot be a folder, a file is in the way; choose another run_dir") from error
+            found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
-            raise StateFileError(f"cannot create the run folder {path}: {writing_advice(error)}") from error
-        if taken and folder.code.is_file():
-            raise RunFolderError(
-                f"{path} holds a run already; go on with it by `gaitway resume {path}` or choose another run_dir"
+            raise StateFileError(f"cannot read the folder {self.path}: {writing_advice(error)}") from error
+        taken = found - {self.code.name, LOCK}
+        if taken and self.code.name in found:
+            raise RunFolderTakenError(
+                f"{self.path} holds a run already; go on with it by `gaitway resume {self.shown}` or choose another "
+                "run_dir"
             )
         if taken:
-            raise RunFolderError(f"{path} is not empty and not a run; choose another run_dir")
-        folder.write_code({})
-        return folder
+            raise RunFolderError(f"{self.path} is not empty and not a run; choose another run_dir")
+
+    def _claim(self, made: list[Path]) -> TextIO:
+        """The lock of the folder, which is made if need be; `made` gets the folders that were."""
+        problem: OSError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                _make_folders(self.path, made)
+                lock = self._lock()
+            except (FileExistsError, NotADirectoryError) as error:
+                reason = "cannot be a folder, a file is in the way; choose another run_dir"
+                raise RunFolderError(f"{self.path} {reason}") from error
+            except FileNotFoundError as error:  # another process gave up and removed the folder in this moment
+                problem = error
+                continue
+            except OSError as error:
+                problem = error
+                break
+            if _is_at(lock, self.path / LOCK):
+                return lock
+            lock.close()  # of a folder that is gone by now
+        advice = writing_advice(problem) if problem is not None else "another process keeps removing it"
+        raise StateFileError(f"cannot create the run folder {self.path}: {advice}") from problem
+
+    def _empty(self) -> None:
+        for found in self.path.iterdir() if self.path.is_dir() else ():
+            if found.name != LOCK:
+                shutil.rmtree(found, ignore_errors=True) if found.is_dir() else found.unlink(missing_ok=True)
+        (self.path / LOCK).unlink(missing_ok=True)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether there is anything that a run has produced."""
+        lines = self.metrics.is_file() and self.metrics.stat().st_size > 0
+        return lines or self.failures.exists() or any(self.checkpoints.glob("[0-9]*"))
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -122,6 +193,11 @@ class RunFolder:
         return {"run_id": self.run_id, "config": names}
 
     @property
+    def shown(self) -> str:
+        """The path as a shell takes it."""
+        return shlex.quote(str(self.path))
+
+    @property
     def run_id(self) -> str:
         """Tells this run from all others, however its folder is named; every checkpoint carries it."""
         identity = self.read_code().get("run_id")
@@ -134,7 +210,7 @@ class RunFolder:
         if not (self.checkpoints / "last").exists():
             raise RunFolderError(
                 f"{self.path} has no checkpoint yet; let it train longer, or start it again by "
-                f"`gaitway resume {self.path}`"
+                f"`gaitway resume {self.shown}`"
             )
 
     def write_code(self, record: Mapping[str, Any]) -> None:
@@ -167,20 +243,60 @@ class RunFolder:
         The hold ends with the process, however that ends. File systems without locks go unprotected.
         """
         try:
+            lock = self._lock()
+        except OSError as error:
+            raise StateFileError(f"cannot write into the run folder {self.path}: {writing_advice(error)}") from error
+        with lock:
+            yield
+
+    def _lock(self) -> TextIO:
+        """The open lock file, held; RunFolderTakenError if another process has it."""
+        lock = open(self.path / LOCK, "a")  # noqa: SIM115
+        try:
             import fcntl
-        except ImportError:  # not on Windows
-            yield
-            return
-        with open(self.path / ".lock", "a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunFolderError(
-                    f"{self.path} is being trained by another process; wait for it or stop it"
-                ) from error
-            except OSError:
-                pass
-            yield
+
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise RunFolderTakenError(
+                f"{self.path} is being trained by another process; wait for it or stop it"
+            ) from error
+        except (ImportError, OSError):  # Windows, and file systems without locks
+            pass
+        return lock
+
+
+def _make_folders(path: Path, made: list[Path]) -> None:
+    """As `mkdir -p`; `made` gets the folders that were not there, innermost first."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    except FileNotFoundError:
+        if path.parent == path:
+            raise
+        _make_folders(path.parent, made)
+        _make_folders(path, made)
+    else:
+        made.insert(0, path)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove those in which nothing is."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # in use: so are those above it
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """Whether the open file is the one that `path` names."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def check_links(folder: Path, origin: Origin) -> None:

@@ -166,6 +166,10 @@ class Runner:
         """Whether the present state is in the run folder (True if there is none to be in)."""
         return self.upkeep.is_saved(self.env_steps)
 
+    def missing(self) -> list[str]:
+        """What should be in the run folder and could not be written, in words."""
+        return self.upkeep.missing(self.env_steps)
+
     def parameters_sha256(self) -> str:
         return parameters_sha256(learnt_parameters({"policy": self.policy} | self._further()))
 

@@ -83,6 +83,8 @@ class Upkeep:
         """Seconds spent on each part of an iteration, for the shares that are shown."""
         self._started = time.perf_counter()
         self._signals = GracefulStop()
+        self._summarised = True
+        """Whether summary.json says what was last to be written there."""
         self._iteration = 0
         self._numbers: Mapping[str, float] = {}
 
@@ -175,6 +177,7 @@ class Upkeep:
             snapshot = self.snapshot()
         except (OSError, StateFileError) as error:  # what lies beside the checkpoint could not be written
             log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
+            self.checkpoints.tidy_attachments()  # the part of it that was
             return
         if self.checkpoints.save(steps, snapshot.state, self.judge.best.get("steps"), snapshot.attached):
             self.saved_at = steps
@@ -202,10 +205,22 @@ class Upkeep:
         }
 
     def write_summary(self, steps: int) -> dict[str, Any]:
+        """Write summary.json. Where that is impossible, it is logged and training goes on."""
         summary = self.summary(steps)
         if self.folder is not None:
-            self.folder.write_summary(summary)
+            try:
+                self.folder.write_summary(summary)
+                self._summarised = True
+            except (OSError, StateFileError) as error:
+                log.error("no summary at step %d: %s", steps, error)
+                self._summarised = False
         return summary
+
+    def missing(self, steps: int) -> list[str]:
+        """What should be in the run folder after `steps` and could not be written."""
+        found = [] if self.is_saved(steps) else [f"the checkpoint of step {steps}"]
+        found += [] if self._summarised else ["summary.json"]
+        return found + self.logger.missing()
 
     def state_dict(self) -> dict[str, Any]:
         return {
