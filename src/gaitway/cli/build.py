@@ -19,7 +19,7 @@ from gaitway.cli.train_config import EnvConfig, TrainConfig, parse, recipe_of
 from gaitway.core.agent import Agent
 from gaitway.core.config import ConfigError, from_config, read_config, to_config
 from gaitway.core.execution import Execution, ExecutionConfig
-from gaitway.core.parts import find_part, make_part, make_parts
+from gaitway.core.parts import find_part, judge_part, make_part, make_parts
 from gaitway.core.seeding import stream
 from gaitway.core.trust import Kind, judge, judge_file, judge_options, speaking
 from gaitway.data.dataset import DataConfig, Dataset
@@ -367,7 +367,8 @@ def judge_run(config: TrainConfig) -> None:
         for number, entry in enumerate(entries):
             entry = {"name": entry} if isinstance(entry, str) else entry
             if entry.get("name") != "policy":
-                find_part(entry, known, f"{key}[{number}]", kind)
+                _, make, options = find_part(entry, known, f"{key}[{number}]", kind)
+                judge_part(make, options, f"{key}[{number}]")
 
 
 def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str | None:

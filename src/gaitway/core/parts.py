@@ -17,7 +17,7 @@ from types import SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from gaitway.core.config import ConfigError, UnknownKeyError, convert, did_you_mean, join, resolve_class
-from gaitway.core.trust import Kind, judge_file, judge_options
+from gaitway.core.trust import Kind, judge_file, judge_options, speaker
 
 Converters = Mapping[Any, Callable[[Any, str], Any]]
 
@@ -41,7 +41,7 @@ def make_part(
     `kind` is what the list holds; a run from elsewhere may name nothing else.
     """
     name, make, options = find_part(entry, known, key, kind)
-    judge_options(options, key)
+    judge_part(make, options, key)
     try:
         signature = inspect.signature(make)
     except (ValueError, TypeError) as error:
@@ -116,6 +116,16 @@ def find_part(
     return name, found, options
 
 
+def judge_part(make: Callable[..., Any], options: Mapping[str, Any], key: str) -> None:
+    """Refuse options of a stranger's part that name modules or files, before it is made (`core.trust`)."""
+    if speaker().is_person:
+        return
+    judge_options(options, key)
+    for option, hint in _hints(make).items():
+        if option in options and (hint is Path or Path in get_args(hint)):
+            judge_file(str(options[option]), join(key, option))
+
+
 def _hints(make: Any) -> dict[str, Any]:
     """The types of the parameters; without those that are not annotated or cannot be resolved."""
     while isinstance(make, partial):
@@ -134,8 +144,6 @@ def _hints(make: Any) -> dict[str, Any]:
 
 def _converted(hint: Any, value: Any, key: str, convert_types: Converters) -> Any:
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if Path in members and isinstance(value, str):
-        judge_file(value, key)
     own = [convert_types[kind] for kind in (get_origin(each) or each for each in members) if kind in convert_types]
     if own and not (value is None and type(None) in members):
         return own[0](value, key)
