@@ -5,6 +5,7 @@ A figure is drawn off screen, is written only where a path is given, and opens a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from gaitway.core.files import replacing
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 STYLE: Any = {
+    "text.parse_math": False,  # names of runs and metrics are text, whatever signs they hold
     "figure.constrained_layout.use": True,
     "font.size": 9,
     "axes.titlesize": 10,
@@ -52,7 +54,9 @@ def finish(figure: Figure, *, path: str | Path | None = None, show: bool = False
     if path is not None:
         path = Path(path) if Path(path).suffix else Path(f"{path}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:  # a full disk leaves no half of a picture
+        # a full disk leaves no half of a picture; a sign that the font lacks is drawn as a box
+        with replacing(path) as temporary, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
             figure.savefig(temporary, dpi=STYLE["savefig.dpi"], format=path.suffix[1:])
     if show:
         from matplotlib import pyplot

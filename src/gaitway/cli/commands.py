@@ -47,7 +47,7 @@ from gaitway.runners.logger import Logger, setup_log
 from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder, RunFolderTakenError
-from gaitway.runners.signals import EXIT_CODES, EXIT_INTERRUPT
+from gaitway.runners.signals import EXIT_CODES, EXIT_INTERRUPT, Interrupted
 
 __all__ = [
     "USER_ERRORS",
@@ -193,15 +193,16 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
         runner.learn(None if plan.until is None else max(plan.until - runner.env_steps, 0))
         log.info("stopped at step %d by %s", runner.env_steps, runner.stopped_by or "the plan")
         return _finish(runner, folder, logger)
-    except KeyboardInterrupt:
-        logger.close(EXIT_INTERRUPT)
+    except KeyboardInterrupt as error:
+        code = error.exit_code if isinstance(error, Interrupted) else EXIT_INTERRUPT
+        logger.close(code)
         log.info("interrupted")
         if not folder.has_trained:
             raise
         print(
             f"gaitway: interrupted; `gaitway resume {folder.shown}` goes on from the last checkpoint", file=sys.stderr
         )
-        return EXIT_INTERRUPT
+        return code
     except Exception:
         log.debug("%s", traceback.format_exc())
         logger.close(exit_code=1)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
+import select
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TextIO
 
 from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.compare import add_parser as add_compare
+from gaitway.runners.signals import EXIT_CODES, Interrupted, handling, interrupt, leave, said
 from gaitway.version import __version__
 
 OPENING = ("train", "resume", "eval", "collect", "play", "plot", "info")
@@ -19,26 +24,62 @@ OPENING = ("train", "resume", "eval", "collect", "play", "plot", "info")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong use, 75 stopped (resume), 130 interrupted."""
     options = parse(arguments)
-    # after the parser, so that --help and usage errors do not wait for torch
-    from gaitway.cli import commands
-    from gaitway.core.trust import Origin, check_trusted, speaking
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a folder may have any name
+    code = _run(options)
+    return _flush(code)
+
+
+def _run(options: argparse.Namespace) -> int:
+    signals = tuple(EXIT_CODES) if options.command in ("train", "resume") else ("SIGINT",)
+    with handling(signals, leave):
+        # after the parser, so that --help and usage errors do not wait for torch
+        from gaitway.cli import commands
+        from gaitway.core.trust import Origin, check_trusted, speaking
 
     command = getattr(commands, options.command)
     try:
-        with speaking(Origin(trusted=check_trusted(tuple(getattr(options, "trust", ()))))):
+        origin = Origin(trusted=check_trusted(tuple(getattr(options, "trust", ()))))
+        with handling(signals, interrupt), speaking(origin):
             return command(options)
-    except KeyboardInterrupt:
-        print("gaitway: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left, as `| head` does
-        return 0
+    except KeyboardInterrupt as error:
+        name = error.args[0] if isinstance(error, Interrupted) else "SIGINT"
+        print(f"gaitway: {said(name)}", file=sys.stderr)
+        return EXIT_CODES[name]
     except commands.USER_ERRORS as error:
+        if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
+            return 0  # as `| head` does
         sentence = error.args[0] if isinstance(error, KeyError) and error.args else error
         print(f"gaitway: {sentence}", file=sys.stderr)
         if os.environ.get("GAITWAY_TRACEBACK"):
             traceback.print_exc()
         return 1
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    """Whether the stream is a pipe whose other end is closed; other pipes break too, those of a worker that died."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except (OSError, ValueError, AttributeError):  # not a file, or no poll on this system
+        return False
+
+
+def _flush(code: int) -> int:
+    """Write what is still to be written; where that is impossible, say so and let Python not try again."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if not isinstance(error, BrokenPipeError):
+                with contextlib.suppress(OSError, ValueError):
+                    print(f"gaitway: the output is not complete: {error}", file=sys.stderr)
+                code = code or 1
+    return code
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -43,7 +43,8 @@ class Mp4Encoder:
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-framerate", f"{fps:.8f}"]
         # One encoding thread and a quick preset: the cores belong to the training.
         target = ["-an", "-c:v", "libx264", "-preset", "veryfast", "-crf", "23", "-pix_fmt", "yuv420p", "-threads", "1"]
-        place = ["-movflags", "+faststart", str(path)]
+        # a path may look like an option or a protocol
+        place = ["-movflags", "+faststart", f"file:{path}"]
         command = [get_ffmpeg_exe(), "-y", "-v", "error", *source, "-i", "-", *target, *place]
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(

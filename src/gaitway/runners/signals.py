@@ -1,47 +1,109 @@
-"""Signals that end a run kindly: the iteration under way finishes, a checkpoint is written, the exit code tells why."""
+"""Signals that end a run kindly: the iteration under way finishes, a checkpoint is written, the exit code tells why.
+
+Before training there is nothing to save: a command that starts leaves at once, and undoes what it has begun.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 EXIT_REQUEUE = 75
-"""Exit code after SIGTERM or SIGUSR1: not finished, resume me (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code after SIGTERM, SIGUSR1 or SIGHUP: not finished, resume me (EX_TEMPFAIL of sysexits.h)."""
 EXIT_INTERRUPT = 130
 """Exit code after Ctrl-C, as shells use it."""
-EXIT_CODES = {"SIGTERM": EXIT_REQUEUE, "SIGUSR1": EXIT_REQUEUE, "SIGINT": EXIT_INTERRUPT}
+EXIT_CODES = {"SIGTERM": EXIT_REQUEUE, "SIGUSR1": EXIT_REQUEUE, "SIGHUP": EXIT_REQUEUE, "SIGINT": EXIT_INTERRUPT}
 """By the name of the signal that ended a run."""
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal came where there is nothing to save."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.exit_code = EXIT_CODES[name]
+
+
+@contextlib.contextmanager
+def handling(names: Iterable[str], handler: Handler) -> Iterator[None]:
+    """Within this context the signals go to `handler`; in a thread other than the main one nothing changes.
+
+    A SIGHUP that is ignored stays so: that is what `nohup` asks for.
+    """
+    previous: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in names:
+            number = getattr(signal, name, None)  # Windows has but a few
+            if number is not None and not (name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN):
+                previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, handler_before in previous.items():
+            signal.signal(number, handler_before)
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """A handler that raises: what was begun is undone on the way out."""
+    raise Interrupted(signal.Signals(number).name)
+
+
+def leave(number: int, frame: FrameType | None) -> NoReturn:
+    """A handler that ends the process: nothing was begun, and an import takes no exception well."""
+    _say(f"gaitway: {said(signal.Signals(number).name)}")
+    os._exit(EXIT_CODES[signal.Signals(number).name])
+
+
+def said(name: str) -> str:
+    """What is said about a signal."""
+    return "interrupted" if name == "SIGINT" else f"stopped by {name}"
+
+
+def leave_on_interrupt() -> None:
+    """For a `gaitway` command whose modules are still being imported: Ctrl-C ends it without a traceback."""
+    command = os.path.basename(sys.argv[0]) if sys.argv else ""
+    workers = sys.modules.get("multiprocessing.process")  # they are started with the arguments of their parent
+    is_worker = workers is not None and workers.parent_process() is not None
+    is_main = threading.current_thread() is threading.main_thread()
+    if command in ("gaitway", "-m") and is_main and not is_worker:
+        signal.signal(signal.SIGINT, leave)
 
 
 class GracefulStop:
-    """Within this context SIGTERM, SIGUSR1 and a first Ctrl-C set `requested`; a second Ctrl-C interrupts at once."""
+    """Within this context SIGTERM, SIGUSR1, SIGHUP and a first Ctrl-C set `requested`; a second Ctrl-C interrupts at
+    once."""
 
     def __init__(self) -> None:
         self.requested: str | None = None
-        self._previous: dict[int, Any] = {}
+        self._stack = contextlib.ExitStack()
 
     @property
     def exit_code(self) -> int:
         return 0 if self.requested is None else EXIT_CODES[self.requested]
 
     def __enter__(self) -> GracefulStop:
-        if threading.current_thread() is threading.main_thread():
-            for name in EXIT_CODES:
-                number = signal.Signals[name]
-                self._previous[number] = signal.signal(number, self._handle)
+        self._stack.enter_context(handling(EXIT_CODES, self._handle))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous.clear()
+        self._stack.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.requested == "SIGINT":
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
-        os.write(2, f"\n{self.requested}: finishing this iteration, then saving{again}\n".encode())
+        _say(f"\n{self.requested}: finishing this iteration, then saving{again}")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be what has gone
+        os.write(2, f"{text}\n".encode())

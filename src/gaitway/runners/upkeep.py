@@ -160,6 +160,7 @@ class Upkeep:
             self.logger.add_video("video/policy", path, steps)
 
     def evaluate(self, steps: int) -> None:
+        best = self.judge.best
         result = self.judge.measure(steps)
         if result is None:
             return
@@ -167,6 +168,9 @@ class Upkeep:
         self.tell("after_evaluation", steps, self._iteration, result)
         self.stopped_by = self.judge.verdict() or self.stopped_by
         self.save(steps)
+        if self.judge.best.get("steps") == steps and not self.is_saved(steps):
+            log.warning("step %d was the best so far and is not saved; the best that is saved stays the best", steps)
+            self.judge.best = best
         self.write_summary(steps)
 
     def save(self, steps: int) -> None:
