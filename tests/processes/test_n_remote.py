@@ -197,8 +197,7 @@ class TestTrouble:
         agents.seed(5)(ws, 0, n_steps=6)
         assert_equal(ws, expected(5))
 
-    def test_one_that_dies_ends_the_others_in_time(self, monkeypatch):
-        monkeypatch.setattr("gaitway.processes.n_remote.GRACE_S", 0.5)
+    def test_one_that_dies_while_others_hang_is_told_within_a_second(self):
         before = descendants()
         agents, ws = NRemoteAgent.create(walker(), 2, rows=6, n_steps=1, config=FAST)
         agents(ws, 0, n_steps=1)
@@ -207,7 +206,7 @@ class TestTrouble:
         started = time.monotonic()
         with pytest.raises(RemoteError, match=r"worker 0 .* was killed \(SIGKILL\)"):
             agents.wait()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 1
         assert not agents.is_running()
         assert descendants() == before
         agents.start().seed(5)

@@ -7,8 +7,11 @@ with agents.seed(0):
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import time
 import weakref
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -20,10 +23,12 @@ from gaitway.core.workspace import Workspace
 from gaitway.processes.kinds import worker_class
 from gaitway.processes.mirror import ParameterMirror
 from gaitway.processes.remote import RemoteAgent
-from gaitway.processes.workers import RemoteError, WorkerConfig, close_all
+from gaitway.processes.workers import RemoteError, Worker, WorkerConfig, close_all
 
 GRACE_S = 5.0
 """After one of several workers failed, how long the others may take to finish before they are ended."""
+GRACE_AFTER_DEATH_S = 0.3
+"""The same after one died, which is told within a second whatever the others do."""
 
 
 class NRemoteAgent(Agent):
@@ -137,12 +142,26 @@ class NRemoteAgent(Agent):
                         first = first or error
                         for other in workers:
                             other.hurry(GRACE_S)
+                        if error.kind == "died":
+                            self._end_late(workers)
+                            workers.clear()
         except BaseException:
             self.close()
             raise
         if first is not None:
             raise first
         return results
+
+    def _end_late(self, workers: Mapping[Worker, int]) -> None:
+        """Fetch what comes within a moment, and end the others without asking where they are."""
+        end = time.monotonic() + GRACE_AFTER_DEATH_S
+        while time.monotonic() < end and not all(worker.poll() for worker in workers):
+            time.sleep(0.01)
+        close_all([worker for worker in workers if not worker.poll()])
+        for worker, index in workers.items():
+            if worker.is_busy:
+                with contextlib.suppress(RemoteError):  # it is the first one that is told
+                    self._each[index].wait()
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
         share = len(mask) // len(self._each)

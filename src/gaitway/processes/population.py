@@ -10,6 +10,7 @@ results. Workers are kept between calls and get the agent as it is then.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -30,6 +31,8 @@ from gaitway.processes.workers import (
     close_all,
     describe_call,
 )
+
+log = logging.getLogger("gaitway")
 
 ON_ERROR = ("raise", "keep")
 
@@ -123,6 +126,8 @@ class _Population:
                     results[done] = sheet.workspace()
                 except RemoteError as error:
                     errors[done] = error
+                    if error.kind == "died":  # told at once, because the others may take as long as they like
+                        log.warning("%s; the other individuals go on", error)
                 following = next(waiting, None)
                 if following is not None:
                     free = worker if worker.ended is None else self._replace(worker)

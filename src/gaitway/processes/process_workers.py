@@ -2,18 +2,16 @@
 
 Every request has a number and every reply repeats it. A process that starts says so once, before its first reply. Its
 end is seen at once, its exceptions come back as text, and a call may have a time limit, after which the process is
-asked where it is, and ended. Processes are daemons that ignore Ctrl-C (the parent decides) and end when the parent
-does, whatever it died of. All waiting is blocking.
+asked where it is, and ended. Processes are daemons that leave signals to the parent and end when it does, whatever it
+died of and whatever they are doing (see `lifeline`). All waiting is blocking.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 import weakref
-from collections.abc import Iterator
 from multiprocessing import connection as pipes
 from multiprocessing import current_process, parent_process
 from typing import Any
@@ -23,6 +21,15 @@ from torch import Tensor, multiprocessing
 
 from gaitway.core.agent import Agent
 from gaitway.core.workspace import Workspace
+from gaitway.processes.lifeline import (
+    KILLED,
+    end_before_exit,
+    end_with_parent,
+    how_it_ended,
+    leave_signals_to_parent,
+    tie,
+    without_signals,
+)
 from gaitway.processes.mirror import ParameterMirror
 from gaitway.processes.packing import pack, unpack
 from gaitway.processes.worker_host import Cell, Failure, Host, Reply, answer, where_is
@@ -32,8 +39,6 @@ READY = 0
 """Number of the one message that answers no request."""
 PATIENCE_S = 2.0
 """How long a process that was told to stop may take before it is killed."""
-KILLED = -getattr(signal, "SIGKILL", 9)
-"""Exit code of a process that was killed; Windows has no such signal."""
 PIPE_ROOM = 30_000
 """Bytes that a pipe surely takes while nobody reads it."""
 WATCH_S = 2.0
@@ -54,17 +59,20 @@ class ProcessWorker(Worker):
         self._connection, theirs = context.Pipe()
         self._questions, answers = context.Pipe()
         memory = None if mirror is None else mirror.memory
-        arguments = (theirs, answers, body, memory, self._cell, config.threads, torch.get_default_dtype())
+        parent = tie(config.start_method)
+        arguments = (theirs, answers, body, memory, self._cell, config.threads, torch.get_default_dtype(), parent)
         name = f"gaitway worker {index}"
         self._process: Any = context.Process(target=_serve, args=arguments, name=name, daemon=True)  # type: ignore[attr-defined]
         self._number = READY  # of the last request
+        self._is_idle = True
         # The server that forks must stay as it is, because others may use it too.
-        with contextlib.nullcontext() if config.start_method == "forkserver" else _without_interrupts():
+        with contextlib.nullcontext() if config.start_method == "forkserver" else without_signals():
             self._process.start()
         theirs.close()
         answers.close()
         self.pid = self._process.pid
         self._finalizer = weakref.finalize(self, _end, self._process, self._connection, self._questions, os.getpid())
+        end_before_exit(self, self._finalizer)
 
     @classmethod
     def _wait_for_news(cls, signs: list[Any], timeout_s: float | None) -> None:
@@ -88,9 +96,14 @@ class ProcessWorker(Worker):
 
     def _send(self, request: str, arguments: tuple[Any, ...], workspaces: dict[int, Workspace]) -> None:
         body = pack(arguments, "the arguments")
+        self._is_idle = True
+        if not self._process.is_alive():
+            self._look()  # says of what, and that it had nothing to do
+            return
         if len(body) > PIPE_ROOM:
             self._await_ready()
         self._number += 1
+        self._is_idle = False
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone: `_look` says why
             self._connection.send((self._number, request, body, workspaces))
 
@@ -126,10 +139,15 @@ class ProcessWorker(Worker):
         elif number == self._number:
             self._finish(reply)
 
+    def doing(self) -> str:
+        if self._is_ready and self._is_idle and self._call is not None:
+            return f"while it was idle, before {self._call.text}"
+        return super().doing()
+
     def _died(self) -> None:
         self._process.join(PATIENCE_S)
         code = self._process.exitcode
-        sentence = f"{self.label()} {_how_it_ended(code)} {self.doing()}"
+        sentence = f"{self.label()} {how_it_ended(code)} {self.doing()}"
         if code == KILLED:
             sentence += ", probably by the system because memory ran out (use fewer processes or environments)"
         elif not self._is_ready and code == 1:
@@ -184,28 +202,6 @@ def _in_shared_memory(body: bytes) -> Tensor:
     return torch.frombuffer(bytearray(body), dtype=torch.uint8).share_memory_()
 
 
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """A process started inside never sees Ctrl-C, not even before its first line runs; here it comes a moment later."""
-    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _how_it_ended(code: int | None) -> str:
-    if code is None:
-        return "closed its pipe"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"was killed ({name})" if code == KILLED else f"died of {name}"
-
-
 # In the process
 
 
@@ -217,10 +213,11 @@ def _serve(
     cell: Cell,
     threads: int,
     default_dtype: torch.dtype,
+    parent: int | None,
 ) -> None:
     """Answer requests until told to stop, or until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # forked processes have the handlers of their parent
+    leave_signals_to_parent()
+    end_with_parent(parent)
     threading.Thread(target=_watch, args=(questions, threading.get_ident()), daemon=True).start()
     torch.set_num_threads(threads)
     torch.set_default_dtype(default_dtype)
