@@ -24,9 +24,9 @@ from gaitway.runners.signals import leave_on_interrupt
 
 leave_on_interrupt()  # of a command, from its first moment on; a program that imports gaitway is not touched
 
-from gaitway.envs.gym.registration import register_gymnasium_ids  # noqa: E402
-from gaitway.envs.pictures.render import prepare_gl  # noqa: E402
-from gaitway.version import __version__  # noqa: E402
+from gaitway.envs.gym.registration import register_gymnasium_ids
+from gaitway.envs.pictures.render import prepare_gl
+from gaitway.version import __version__
 
 prepare_gl()  # MuJoCo reads the choice when it is imported, which may happen any time after this
 register_gymnasium_ids()

@@ -203,7 +203,9 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
             f"gaitway: interrupted; `gaitway resume {folder.shown}` goes on from the last checkpoint", file=sys.stderr
         )
         return code
-    except Exception:
+    except Exception as error:
+        if isinstance(error, RemoteError) and folder.has_trained:
+            error.args = (f"{error}; `gaitway resume {folder.shown}` goes on from the last checkpoint",)
         log.debug("%s", traceback.format_exc())
         logger.close(exit_code=1)
         raise

@@ -286,6 +286,9 @@ class VecEnv:
             raise AttributeError(f"{self.spec.id} has no method {name!r}")
         return method(*args, **kwargs)
 
+    def check_workers(self) -> None:
+        """Raise if a process that the environment runs in has ended; costs next to nothing."""
+
     def close(self) -> None:
         """Free threads, processes and windows; may be called twice."""
 

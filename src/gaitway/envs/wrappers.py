@@ -59,6 +59,9 @@ class Wrapper(VecEnv):
     def set_elapsed(self, steps: Tensor) -> None:
         self.env.set_elapsed(steps)
 
+    def check_workers(self) -> None:
+        self.env.check_workers()
+
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         return self.env.render(index, width, height)
 

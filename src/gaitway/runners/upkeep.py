@@ -142,6 +142,9 @@ class Upkeep:
 
     def between_iterations(self, before: int, steps: int, is_last: bool) -> None:
         """What is due after an iteration that led from step `before` to `steps`."""
+        for env in (self.env, self.judge.env):
+            if env is not None:
+                env.check_workers()  # those of the evaluation are idle for long
         is_due = crossed(before, steps, self.config.evaluation.interval) or is_last
         if is_due and len(self.callbacks):
             self.judge.open()  # callbacks may set up what is evaluated next

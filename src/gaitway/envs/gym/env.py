@@ -27,7 +27,7 @@ from gaitway.core.seeding import PURPOSES, instance_seeds
 from gaitway.envs.action_arrays import ActionReader
 from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec, StepBuffers, moved, resized
 from gaitway.envs.gym.state import restore, snapshot
-from gaitway.envs.gym.vector import AsyncOptions, EnvFactory, autoreset_mode, facts_of, make_vector
+from gaitway.envs.gym.vector import AsyncOptions, EnvFactory, autoreset_mode, check_workers, facts_of, make_vector
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 
 
@@ -194,6 +194,9 @@ class GymnasiumEnv(VecEnv):
         if isinstance(self._vector.unwrapped, SyncVectorEnv | AsyncVectorEnv):
             return self._vector.call(name, *args, **kwargs)  # type: ignore[attr-defined]
         return getattr(self._vector, name)(*args, **kwargs)
+
+    def check_workers(self) -> None:
+        check_workers(self._vector)
 
     def close(self) -> None:
         self._vector.close()

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+import os
+import queue
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import concatenate, iterate
 
 from gaitway.core.trust import judge, judge_options, present_folder
+from gaitway.envs.gym.async_workers import PATIENCE_S, Team, WatchedPipe, end_processes, serve
+from gaitway.processes.lifeline import end_before_exit, tie, without_signals
 
 EnvFactory = Callable[[], gymnasium.Env]
 
@@ -105,7 +113,76 @@ class _LeanSync(_LeanInfos, SyncVectorEnv):
 
 
 class _LeanAsync(_LeanInfos, AsyncVectorEnv):
-    pass
+    """One process per environment, each watched; `name` is what the environment is called in messages."""
+
+    _team: Team | None = None
+
+    def __init__(self, factories: Sequence[EnvFactory], name: str, **arguments: Any) -> None:
+        method = arguments.get("context") or multiprocessing.get_start_method()
+        # a server of forks is also the parent of others' processes: it must stay as it is, and none is tied to it
+        is_served = method == "forkserver"
+        parent = None if is_served else tie(method)
+        arguments["worker"] = functools.partial(serve, parent, arguments.get("worker"))
+        self._name, self._masked = name, contextlib.ExitStack()
+        end_before_exit(self, functools.partial(_end_workers, weakref.ref(self)))
+        first = factories[0] if is_served else _First(factories[0], self._masked)
+        try:
+            with self._masked:
+                super().__init__([first, *factories[1:]], **arguments)
+        except BaseException:
+            _end_workers(weakref.ref(self))
+            raise
+
+    def _check_spaces(self) -> None:
+        """The first thing gymnasium does when all processes are started."""
+        self._team = Team(self, self._name)
+        self._masked.close()
+        super()._check_spaces()
+
+    def _assert_is_running(self) -> None:
+        super()._assert_is_running()
+        if self._team is not None:
+            self._team.assert_is_running()
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        failed = [index for index, success in enumerate(successes) if not success]
+        if not failed or self._team is None:
+            return
+        self._state = AsyncState.DEFAULT
+        try:
+            index, kind, value, trace = self.error_queue.get(timeout=PATIENCE_S)
+        except queue.Empty:  # it was killed while it was saying more
+            index, kind, value, trace = failed[0], RuntimeError, "", ""
+        raise self._team.failure_of(index, kind, value, trace)
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        if self._team is not None:
+            self._team.end(0.0 if terminate else PATIENCE_S if timeout is None else timeout)
+
+
+class _First:
+    """The factory that gymnasium calls before it starts the processes, which then are to see no signals; see
+    `without_signals`. To the processes it is the factory alone."""
+
+    def __init__(self, factory: EnvFactory, masked: contextlib.ExitStack) -> None:
+        self._factory, self._masked = factory, masked
+        self._owner: int | None = os.getpid()
+
+    def __call__(self) -> gymnasium.Env:
+        env = self._factory()
+        if self._owner == os.getpid():
+            self._owner = None
+            self._masked.enter_context(without_signals())
+        return env
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial, (self._factory,)
+
+
+def _end_workers(reference: weakref.ref[_LeanAsync]) -> None:
+    vector = reference()
+    if vector is not None:
+        end_processes(getattr(vector, "processes", ()))
 
 
 def make_vector(
@@ -118,6 +195,8 @@ def make_vector(
 ) -> VectorEnv:
     """A ready vector environment as it is, everything else vectorised with same-step resets."""
     if isinstance(source, VectorEnv):
+        if isinstance(source.unwrapped, AsyncVectorEnv) and not isinstance(source.unwrapped, _LeanAsync):
+            Team(source.unwrapped, str(source))
         return source
     if num_envs < 1:
         raise ValueError(f"num_envs is {num_envs}; use at least 1")
@@ -134,7 +213,8 @@ def make_vector(
         elif vectorization == "async":
             arguments = dataclasses.asdict(async_options)
             del arguments["step_timeout_s"], arguments["reset_timeout_s"]
-            vector = _LeanAsync(factories, autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
+            name = source if isinstance(source, str) else getattr(factories[0], "__name__", type(factories[0]).__name__)
+            vector = _LeanAsync(factories, name, autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
         else:
             raise ValueError(f"vectorization is {vectorization!r}; use 'sync' or 'async'")
     except gymnasium.error.UnregisteredEnv as error:
@@ -150,6 +230,16 @@ def make_registered(id: str, **options: Any) -> gymnasium.Env:
     judge(id, "env.id")
     with present_folder():
         return gymnasium.make(id, **options)
+
+
+def check_workers(vector: VectorEnv) -> None:
+    """Raise if a process of an asynchronous vector environment has ended."""
+    base = vector.unwrapped
+    if isinstance(base, AsyncVectorEnv) and not base.closed:
+        for pipe in base.parent_pipes:
+            if isinstance(pipe, WatchedPipe):
+                pipe.team.check()
+                return
 
 
 def nearest(id: str) -> str:
