@@ -80,7 +80,12 @@ def test_commit_and_patch_restore_the_tree(tmp_path: Path) -> None:
     git(tmp_path / "restored", "checkout", "-q", entry["commit"])
     assert tree(tmp_path / "restored") != tree(root)
     git(tmp_path / "restored", "apply", str(folder.path / entry["diff"]))
-    assert tree(tmp_path / "restored") == tree(root)
+    # a binary file is no source: it is named and does not travel
+    assert entry["left_out"] == [{"path": "weights.bin", "reason": "it is no source file"}]
+    assert b"# left out weights.bin: it is no source file\n" in (folder.path / entry["diff"]).read_bytes()
+    restored = tree(tmp_path / "restored")
+    assert restored.pop("weights.bin") != tree(root)["weights.bin"]
+    assert restored == {name: found for name, found in tree(root).items() if name != "weights.bin"}
 
 
 def test_a_clean_repository(tmp_path: Path) -> None:
@@ -106,31 +111,29 @@ def test_limits_on_untracked_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     root = repository(tmp_path / "robot")
     monkeypatch.setattr(code_archive, "MAX_FILE_BYTES", 100)
     monkeypatch.setattr(code_archive, "MAX_UNTRACKED_FILES", 8)
-    (root / "a_large.txt").write_text("x" * 101)
-    (root / "b_small.txt").write_text("small\n")
-    (root / "c_binary.dat").write_bytes(b"\0\1")
+    (root / "a_large.py").write_text("x" * 101)
+    (root / "b_small.py").write_text("small\n")
+    (root / "c_binary.py").write_bytes(b"\0\1")
     (root / "d_secret.key").write_text("private words\n")
     (root / ".env").write_text("TOKEN=private words\n")
-    (root / "e_link").symlink_to("/etc/hostname")
+    (root / "e_link.py").symlink_to("/etc/hostname")
     (root / 'f_"quoted".py').write_text("odd name\n")
     run = root / "runs" / "mine"
     run.mkdir(parents=True)
     (run / "metrics.jsonl").write_text("{}\n")
     for index in range(5):
-        (root / f"z{index}").write_text("z\n")
+        (root / f"z{index}.py").write_text("z\n")
     state = code_state([root], exclude=run)
     (entry,) = state.record["repositories"]
-    stored = {each["path"]: each["stored"] for each in entry["untracked"]}
-    assert stored == {
-        ".env": False,
-        "a_large.txt": False,
-        "b_small.txt": True,
-        "c_binary.dat": False,
-        "d_secret.key": False,
-        "e_link": False,
-        'f_"quoted".py': False,
-        "z0": True,
-        "and 4 more": False,
+    assert [each["path"] for each in entry["untracked"]] == ["b_small.py", "z0.py"]
+    assert {each["path"]: each["reason"] for each in entry["left_out"]} == {
+        ".env": "it is hidden",
+        "a_large.py": "it is too large",
+        "c_binary.py": "it is binary",
+        "d_secret.key": "its name is that of a secret",
+        "e_link.py": "it is no plain file",
+        'f_"quoted".py': "its name has odd signs",
+        "4 more": "there are more than 8",
     }
     patch = state.patches["robot.diff"]
     assert b"+small" in patch
@@ -141,12 +144,16 @@ def test_limits_on_untracked_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_total_and_the_diff_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = repository(tmp_path / "robot")
     (root / "train.py").write_text("rate = 3\n" * 100)
-    for name in ("a", "b", "c"):
+    for name in ("a.py", "b.py", "c.py"):
         (root / name).write_text("0123456789\n" * 10)
     monkeypatch.setattr(code_archive, "MAX_UNTRACKED_BYTES", 300)
     monkeypatch.setattr(code_archive, "MAX_DIFF_BYTES", 100)
     (entry,) = code_state([root]).record["repositories"]
-    assert [each["stored"] for each in entry["untracked"]] == [True, False, False]
+    assert [each["path"] for each in entry["untracked"]] == ["a.py"]
+    assert [(each["path"], each["reason"]) for each in entry["left_out"]] == [
+        ("b.py", "it is too large"),
+        ("c.py", "it is too large"),
+    ]
     assert "is left out (limit 100)" in entry["problem"]
 
 

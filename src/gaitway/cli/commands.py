@@ -184,7 +184,7 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
             log.info("training %s in %s, seed %d, from step 0", config.env.id, folder.path, config.seed)
             logger.truncate(0)
             folder.write_contract(runner.env.spec.to_dict())
-            archive_code(folder, config.repositories)
+            archive_code(folder, config.repositories, sinks.code)
         else:
             options = {"fresh_replay": True} if plan.fresh_replay else {}
             steps = runner.resume(plan.checkpoint, **options)

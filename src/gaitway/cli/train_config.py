@@ -121,6 +121,9 @@ class LoggingConfig:
     seconds between deliveries; null for none."""
     compress: bool = False
     """Pack metrics.jsonl when the run ends; a resumed run unpacks it."""
+    code: Literal["none", "tracked", "all"] = "all"
+    """Which uncommitted changes of source files are archived in code/: none, those of tracked files, or untracked files
+    too. Files that look like a secret never are."""
 
 
 @dataclass(frozen=True)

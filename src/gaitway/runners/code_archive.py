@@ -1,13 +1,13 @@
-"""Which code made a run: versions, command line, and per git repository the commit with everything not committed.
+"""Which code made a run: versions, command line, and per git repository the commit with the source not committed.
 
-`code/<repository>.diff` starts with the commit and the status and is otherwise a patch, untracked files included:
-`git checkout COMMIT && git apply code/NAME.diff` restores the tree. Nothing here can stop a run: where git is missing,
-slow or refuses, the record says so. Nothing that names the host is recorded.
+`code/<repository>.diff` starts with the commit, the status and what was left out, and is otherwise a patch, untracked
+files included: `git checkout COMMIT && git apply code/NAME.diff` restores the source. Only source files travel, and
+none that looks like a secret (`confidential.py`). Nothing here can stop a run: where git is missing, slow or refuses,
+the record says so. Nothing that names the host is recorded.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import importlib.metadata
 import logging
@@ -19,9 +19,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gaitway.core.files import StateFileError
+from gaitway.runners.confidential import contents_against, name_against, without_secrets
 from gaitway.runners.run_folder import RunFolder
 from gaitway.version import __version__
 
@@ -31,8 +32,10 @@ MAX_DIFF_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 256 * 2**10
 MAX_UNTRACKED_BYTES = 4 * 2**20
 MAX_UNTRACKED_FILES = 500
-PRIVATE = ("*.pem", "*.key", ".env", ".env.*", "*.env", "id_rsa*", "id_ed25519*", "*credential*", "*secret*", ".netrc")
-"""Untracked files with such names are listed and never copied."""
+NAMES_SAID = 5
+"""How many of the files that were left out are named in a message; all of them stand in code.json."""
+Extent = Literal["none", "tracked", "all"]
+"""Which changes are archived: none, those of tracked files, or untracked files too."""
 
 log = logging.getLogger("gaitway")
 
@@ -46,9 +49,11 @@ class CodeState:
     """File name -> content."""
 
 
-def archive_code(folder: RunFolder, repositories: Iterable[str | Path] = ()) -> dict[str, Any]:
+def archive_code(folder: RunFolder, repositories: Iterable[str | Path] = (), extent: Extent = "all") -> dict[str, Any]:
     """Write code.json and code/*.diff of a run; returns the record."""
-    state = code_state(repositories, exclude=folder.path)
+    state = code_state(repositories, exclude=folder.path, extent=extent)
+    for entry in state.record["repositories"]:
+        _say_what_stays(entry)
     try:
         folder.write_code(state.record)
         for name, content in state.patches.items():
@@ -59,7 +64,9 @@ def archive_code(folder: RunFolder, repositories: Iterable[str | Path] = ()) -> 
     return state.record
 
 
-def code_state(repositories: Iterable[str | Path] = (), *, exclude: Path | None = None) -> CodeState:
+def code_state(
+    repositories: Iterable[str | Path] = (), *, exclude: Path | None = None, extent: Extent = "all"
+) -> CodeState:
     """The state of the library's checkout, the current folder's repository and `repositories`.
 
     `exclude` is a folder whose untracked files do not count: the run itself.
@@ -70,7 +77,8 @@ def code_state(repositories: Iterable[str | Path] = (), *, exclude: Path | None 
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    state = CodeState({"command": [Path(sys.argv[0]).name, *sys.argv[1:]], "versions": versions, "repositories": []})
+    command = [Path(sys.argv[0]).name, *without_secrets(sys.argv[1:])]
+    state = CodeState({"command": command, "versions": versions, "repositories": []})
     seen: set[Path] = set()
     for path in (Path(__file__).parent, Path.cwd(), *map(Path, repositories)):
         try:
@@ -81,33 +89,78 @@ def code_state(repositories: Iterable[str | Path] = (), *, exclude: Path | None 
             continue
         if root not in seen:
             seen.add(root)
-            _add_repository(state, root, exclude)
+            _add_repository(state, root, exclude, extent)
     if not seen:
         state.record["note"] = "no git repository was found, so only versions are recorded"
     return state
 
 
-def _add_repository(state: CodeState, root: Path, exclude: Path | None) -> None:
+def _say_what_stays(entry: dict[str, Any]) -> None:
+    """One line about the files that were left out."""
+    left = entry.get("left_out", [])
+    if left:
+        named = ", ".join(f"{each['path']} ({each['reason']})" for each in left[:NAMES_SAID])
+        more = f" and {len(left) - NAMES_SAID} more, see code.json" if len(left) > NAMES_SAID else ""
+        log.info("changes of %s that are not archived: %s%s", entry["name"], named, more)
+
+
+def _add_repository(state: CodeState, root: Path, exclude: Path | None, extent: Extent) -> None:
     name = _free_name(re.sub(r"[^\w.-]", "_", root.name) or "repository", state.record["repositories"])
     entry: dict[str, Any] = {"name": name}
     state.record["repositories"].append(entry)
     try:
         entry["commit"] = _commit(root)
-        base = entry["commit"] or _git(root, "hash-object", "-t", "tree", os.devnull).decode().strip()
         status = _git(root, "status", "--porcelain=v1", "--untracked-files=normal").decode(errors="replace")
-        diff = _git(root, "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
-                    "--src-prefix=a/", "--dst-prefix=b/", base)  # fmt: skip
         entry["modified"] = bool(status.strip())
-        if len(diff) > MAX_DIFF_BYTES:
-            entry["problem"] = f"the diff of {len(diff)} bytes is left out (limit {MAX_DIFF_BYTES})"
-            diff = b""
-        entry["untracked"], additions = _untracked(root, exclude)
+        if extent == "none":
+            return
+        entry["left_out"] = []
+        diff = _tracked(root, entry)
+        additions = b""
+        entry["untracked"] = []
+        if extent == "all":
+            entry["untracked"], additions = _untracked(root, exclude, entry["left_out"])
     except _GitError as error:
         entry["problem"] = str(error)
         return
     header = [f"commit {entry['commit'] or 'none yet'}", *(f"status {line}" for line in status.splitlines())]
+    header += [f"left out {each['path']}: {each['reason']}" for each in entry["left_out"]]
     state.patches[f"{name}.diff"] = "".join(f"# {line}\n" for line in header).encode() + diff + additions
     entry["diff"] = f"code/{name}.diff"
+
+
+def _tracked(root: Path, entry: dict[str, Any]) -> bytes:
+    """The patch of the tracked source files that have changed; `entry["left_out"]` gets the others."""
+    base = entry["commit"] or _git(root, "hash-object", "-t", "tree", os.devnull).decode().strip()
+    options = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+    names = [os.fsdecode(name) for name in _git(root, "diff", "--name-only", "-z", *options, base).split(b"\0") if name]
+    diff = _git(root, "diff", *options, base)
+    if len(diff) > MAX_DIFF_BYTES:
+        entry["problem"] = f"the diff of {len(diff)} bytes is left out (limit {MAX_DIFF_BYTES})"
+        return b""
+    # lines of contents begin with a sign or a blank, so that this is where git begins another file
+    parts = [b"diff --git" + part for part in re.split(rb"(?m)^diff --git", diff)[1:]]
+    if len(parts) != len(names):
+        entry["problem"] = "the diff is left out, because a file changed while it was made"
+        return b""
+    patch = b""
+    for name, part in zip(names, parts, strict=True):
+        reason = name_against(name) or contents_against(part) or _file_against(root / name)
+        if reason is None and re.search(rb"(?m)^(?:Binary files .* differ|GIT binary patch)$", part):
+            reason = "it is binary"
+        if reason is None:
+            patch += part
+        else:
+            entry["left_out"].append({"path": _printable(name), "reason": reason})
+    return patch
+
+
+def _file_against(path: Path) -> str | None:
+    """Why the change of this file stays home: a few lines of a private key do not look like one."""
+    try:
+        return contents_against(path.read_bytes()) if path.is_file() and not path.is_symlink() else None
+    except OSError:
+        return "it cannot be read"
 
 
 def _commit(root: Path) -> str | None:
@@ -117,8 +170,8 @@ def _commit(root: Path) -> str | None:
         return None  # a repository without a commit
 
 
-def _untracked(root: Path, exclude: Path | None) -> tuple[list[dict[str, Any]], bytes]:
-    """A list of the untracked files, and a patch that creates those that are small, text and not private."""
+def _untracked(root: Path, exclude: Path | None, left_out: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bytes]:
+    """A list of the untracked files that are archived, and a patch that creates them; `left_out` gets the others."""
     names = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
     listed: list[dict[str, Any]] = []
     patch = b""
@@ -127,35 +180,38 @@ def _untracked(root: Path, exclude: Path | None) -> tuple[list[dict[str, Any]], 
         path = root / name
         if exclude is not None and path.resolve().is_relative_to(exclude.resolve()):
             continue
-        if len(listed) >= MAX_UNTRACKED_FILES:
+        if len(listed) + len(left_out) >= MAX_UNTRACKED_FILES:
             hidden += 1
             continue
-        entry, addition = _untracked_file(path, name, MAX_UNTRACKED_BYTES - len(patch))
-        listed.append(entry)
-        patch += addition
+        reason, content = _read_untracked(path, name, MAX_UNTRACKED_BYTES - len(patch))
+        if reason is None:
+            listed.append({"path": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+            patch += _creation(name, content, os.access(path, os.X_OK))
+        else:
+            left_out.append({"path": _printable(name), "reason": reason})
     if hidden:
-        listed.append({"path": f"and {hidden} more", "stored": False})
+        left_out.append({"path": f"{hidden} more", "reason": f"there are more than {MAX_UNTRACKED_FILES}"})
     return listed, patch
 
 
-def _untracked_file(path: Path, name: str, room: int) -> tuple[dict[str, Any], bytes]:
-    entry: dict[str, Any] = {"path": name.encode(errors="replace").decode(), "stored": False}
+def _read_untracked(path: Path, name: str, room: int) -> tuple[str | None, bytes]:
+    """Why a file stays home, or None and its contents."""
+    reason = name_against(name)
+    if reason is not None:
+        return reason, b""
     try:
         if path.is_symlink() or not path.is_file():
-            return entry, b""
-        entry["bytes"] = path.stat().st_size
-        private = any(fnmatch.fnmatch(path.name.lower(), pattern) for pattern in PRIVATE)
-        if private or entry["bytes"] > min(MAX_FILE_BYTES, room) or not _is_plain(name):
-            return entry, b""
+            return "it is no plain file", b""
+        if path.stat().st_size > min(MAX_FILE_BYTES, room):
+            return "it is too large", b""
         content = path.read_bytes()
-        executable = os.access(path, os.X_OK)
     except OSError:
-        return entry, b""
-    entry["sha256"] = hashlib.sha256(content).hexdigest()
-    if b"\0" in content:
-        return entry, b""
-    entry["stored"] = True
-    return entry, _creation(name, content, executable)
+        return "it cannot be read", b""
+    return (None if _is_plain(name) else "its name has odd signs") or contents_against(content), content
+
+
+def _printable(name: str) -> str:
+    return name.encode(errors="replace").decode()
 
 
 def _creation(name: str, content: bytes, executable: bool) -> bytes:

@@ -104,7 +104,7 @@ class RunFolder:
             found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise StateFileError(f"cannot read the folder {self.path}: {writing_advice(error)}") from error
-        taken = found - {self.code.name, LOCK}
+        taken = {name for name in found - {self.code.name, LOCK} if not name.startswith(f".{self.code.name}.")}
         if taken and self.code.name in found:
             raise RunFolderTakenError(
                 f"{self.path} holds a run already; go on with it by `gaitway resume {self.shown}` or choose another "
