@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from gaitway.core.files import replacing
@@ -54,6 +55,8 @@ def finish(figure: Figure, *, path: str | Path | None = None, show: bool = False
     if path is not None:
         path = Path(path) if Path(path).suffix else Path(f"{path}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
+        for text in figure.findobj(Text):  # names of folders may hold bytes that are no text
+            text.set_text(text.get_text().encode(errors="replace").decode())
         # a full disk leaves no half of a picture; a sign that the font lacks is drawn as a box
         with replacing(path) as temporary, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")

@@ -223,8 +223,9 @@ def _finish(runner: Runner, folder: RunFolder, logger: Logger) -> int:
     except (OSError, StateFileError) as error:
         log.warning("no plots: %s", error)
         missing.append("plots/")
-    except ValueError as error:
+    except Exception as error:  # whatever is wrong with a picture, the run is there
         log.warning("no plots: %s", error)
+        log.debug("%s", traceback.format_exc())
     say(_report(runner.summary(), folder.shown))
     if missing:
         raise StateFileError(f"{folder.path} lacks {', '.join(missing)}: not written; {_remedy(runner, folder)}")

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from gaitway.core.state_codec import decode, encode
@@ -292,6 +292,8 @@ def _read_tensors(path: Path, shown: str | Path, expected: dict[str, Any]) -> di
             )
         if _digest(path) != expected["sha256"]:
             raise StateFileError(f"{shown} is damaged ({TENSOR_FILE} was changed); use another checkpoint")
+        if not _is_text(path):
+            return load(path.read_bytes())  # safetensors opens no path that is not text
         with safe_open(path, "pt") as file:
             # clones, because the tensors of safetensors stay tied to the file on disk
             return {name: file.get_tensor(name).clone() for name in file.keys()}
@@ -301,6 +303,15 @@ def _read_tensors(path: Path, shown: str | Path, expected: dict[str, Any]) -> di
         raise StateFileError(
             f"{shown} is damaged ({TENSOR_FILE} is not safetensors); use another checkpoint"
         ) from error
+
+
+def _is_text(path: Path) -> bool:
+    """Whether the bytes of a path are UTF-8, which no file system asks for."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checksum(document: Mapping[str, Any]) -> str:

@@ -268,18 +268,14 @@ class RunFolder:
 
 def _make_folders(path: Path, made: list[Path]) -> None:
     """As `mkdir -p`; `made` gets the folders that were not there, innermost first."""
-    try:
-        path.mkdir()
-    except FileExistsError:
-        if not path.is_dir():
-            raise
-    except FileNotFoundError:
-        if path.parent == path:
-            raise
-        _make_folders(path.parent, made)
-        _make_folders(path, made)
-    else:
-        made.insert(0, path)
+    for folder in (*reversed(path.parents), path):
+        try:
+            folder.mkdir()
+        except OSError:  # a file system may refuse in many ways what is there already
+            if not folder.is_dir():
+                raise
+        else:
+            made.insert(0, folder)
 
 
 def _remove_empty(folders: list[Path]) -> None:
