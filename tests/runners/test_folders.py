@@ -395,6 +395,7 @@ class TestNames:
         assert main(["train", *TINY, "total_steps=128", f"run_dir={name}", "logging.tensorboard=true"]) == 0
         assert "gaitway resume 'ä b(1)=#日本[x]$y$" in capsys.readouterr().out, "as a shell takes it"
         assert main(["resume", name, "more=64", "--quiet"]) == 0
+        assert "WARNING" not in capsys.readouterr().err
         for command in ("eval", "info", "plot"):
             assert main([command, name]) == 0, capsys.readouterr().err
         assert capsys.readouterr().err == ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import io
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,6 +36,9 @@ class WandbSink:
         own = check_options(options)
         self.interval_s = own.pop("interval_s", 0.0)
         self.wandb = wandb
+        # W&B's own copy of uncommitted changes knows no secrets; code.json says which commit it was
+        os.environ.setdefault("WANDB_DISABLE_GIT", "true")
+        os.environ.setdefault("WANDB_DISABLE_CODE", "true")
         self.run = wandb.init(**{**settings, **own})
         self._clock = clock
         self._delivered = clock()
