@@ -21,13 +21,12 @@ TEXT_TYPES = {"yaml", "yml", "toml", "xml", "mjcf", "urdf", "xacro", "sdf", "srd
 SOURCE_NAMES = ("makefile", "dockerfile", "cmakelists.txt", "requirements*.txt", "constraints*.txt")
 """Source files without a type of their own."""
 SECRET_WORDS = {
-    "secret", "secrets", "credential", "credentials", "password", "passwords", "passwd", "passphrase", "apikey",
-    "apikeys", "keystore", "keyring", "netrc", "pgpass", "htpasswd", "kubeconfig", "kube", "vault", "wallet",
-    "serviceaccount",
+    "secret", "credential", "password", "passwd", "passphrase", "apikey", "keystore", "keyring", "netrc", "pgpass",
+    "htpasswd", "kubeconfig", "kube", "vault", "wallet", "serviceaccount",
 }  # fmt: skip
 """Words in the name of a file, or of a folder above it, that keep it home."""
 SECRET_PAIRS = (("api", "key"), ("private", "key"), ("access", "key"), ("service", "account"), ("ssh", "key"))
-TOKEN_WORDS = {"token", "tokens", "auth", "login"}
+TOKEN_WORDS = {"token", "auth", "login"}
 """The same for files that are no code, where such words have other meanings."""
 SECRET_NAMES = (
     "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "*.ovpn",
@@ -107,5 +106,6 @@ def without_secrets(arguments: list[str]) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name: `hfToken_v2` has hf, token, v2."""
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+    """The words of a name, in the singular: `hfTokens_v2` has hf, token, v2."""
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+    return [word[:-1] if word.endswith("s") and not word.endswith("ss") else word for word in words]
