@@ -609,7 +609,7 @@ MISTAKES = {
                        "there is no module 'no_such_package' for 'no_such_package.eyes:Eye'; install it"),
     "no such class": ((entry("mlp") | {"name": "gaitway.agents.blocks:HistoryEncodr"},), {},
                       "has no 'HistoryEncodr' (did you mean 'HistoryEncoder'?)"),
-    "no length": ((entry("history", length=0),), {}, "a history holds at least 1 step, the present one"),
+    "no length": ((entry("history", length=0),), {}, "length is 0; use an integer >= 1"),
     "nothing read": ((entry("mlp", reads=[]),), {}, "list the features that the block reads, such as [policy]"),
 }  # fmt: skip
 

@@ -180,7 +180,7 @@ def test_what_cannot_work_is_refused():
         policy.share(8)
     with pytest.raises(ValueError, match="4 instances cannot be split"):
         rollout_of(policy, num_envs=4)
-    with pytest.raises(ValueError, match="particles is 0; use at least 1"):
+    with pytest.raises(ValueError, match="particles is 0; use an integer >= 1"):
         ParticlesConfig(particles=0)
     with pytest.raises(ValueError, match=r"memory.kind is gru; particles have no memory"):
         ParticlesConfig(memory=MemoryConfig("gru"))

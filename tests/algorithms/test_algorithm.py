@@ -31,7 +31,7 @@ def test_a_number_is_its_own_schedule():
 
 
 def test_impossible_schedules_are_refused():
-    with pytest.raises(ValueError, match="positive length"):
+    with pytest.raises(ValueError, match="over is 0; use a number > 0"):
         Schedule(1.0, 0.0, over=0)
     with pytest.raises(ValueError, match="positive ends"):
         Schedule(1.0, 0.0, 1, kind="exponential")

@@ -200,5 +200,5 @@ def test_the_critic_stays_as_it_is_and_updates_can_be_grouped_and_stored():
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"single steps, which teach no memory; use agent\.memory\.kind=none"):
         make(agent={"memory": MemoryConfig("gru", 4)})
-    with pytest.raises(ValueError, match="learning_rate is 0; use a positive number"):
+    with pytest.raises(ValueError, match="learning_rate is 0; use a number > 0"):
         CloningConfig(learning_rate=0)

@@ -82,9 +82,9 @@ def test_bf16_products_learn_the_same_direction(make, config):
 
 def test_numbers_that_cannot_work_are_refused():
     for changes, match in [
-        ({"rollout_steps": 0}, "rollout_steps is 0; use at least 1"),
-        ({"learning_rate": 0.0}, r"learning_rate is 0.0; use a positive number"),
-        ({"max_grad_norm": 0.0}, r"max_grad_norm is 0.0; use a positive number, or null"),
+        ({"rollout_steps": 0}, "rollout_steps is 0; use an integer >= 1"),
+        ({"learning_rate": 0.0}, r"learning_rate is 0; use a number > 0"),
+        ({"max_grad_norm": 0.0}, r"max_grad_norm is 0; use a number > 0, or null"),
         ({"gamma": 1.5}, r"gamma is 1.5; use a number from 0 to 1"),
     ]:
         for config in (A2CConfig, ReinforceConfig):

@@ -323,7 +323,7 @@ def test_the_replay_holds_what_the_policy_reads():
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"tau": 0.0}, "tau is 0.0"),
+        ({"tau": 0.0}, "tau is 0; use a number > 0 and <= 1"),
         ({"gamma": 1.5}, "gamma is 1.5"),
         ({"update_ratio": 0.0}, "update_ratio"),
         ({"actor_learning_rate": -1.0}, "actor_learning_rate"),

@@ -349,9 +349,9 @@ def test_the_command_line_knows_it():
 
 
 def test_numbers_that_cannot_work_are_refused():
-    with pytest.raises(ValueError, match=r"temperature is 0; use a positive number"):
+    with pytest.raises(ValueError, match=r"temperature is 0; use a number > 0"):
         SVPGConfig(temperature=0)
-    with pytest.raises(ValueError, match=r"temperature is -1.0; use a positive number"):
+    with pytest.raises(ValueError, match=r"temperature reaches -1; use a number > 0"):
         SVPGConfig(temperature=Schedule(1.0, -1.0, over=3))
     with pytest.raises(ValueError, match=r"lam is 2; use a number from 0 to 1"):
         SVPGConfig(lam=2)

@@ -184,7 +184,7 @@ class TestAgent:
         assert tree.seed(4) is tree
         assert inner.value == 4
         for bad in (-1, True, 1.0):
-            with pytest.raises(ValueError, match="non-negative integer"):
+            with pytest.raises(ValueError, match="an integer >= 0"):
                 Count().seed(bad)
 
 

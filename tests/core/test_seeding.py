@@ -39,7 +39,7 @@ def test_named_streams_differ():
 
 @pytest.mark.parametrize("seed", [-1, True, 1.5, "3"])
 def test_odd_seeds_are_refused(seed):
-    with pytest.raises(ValueError, match="non-negative integer"):
+    with pytest.raises(ValueError, match="an integer >= 0"):
         check_seed(seed)
 
 

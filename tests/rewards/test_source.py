@@ -507,7 +507,9 @@ def test_names_and_weights_are_checked():
     total.name = "total"
     with pytest.raises(ValueError, match="a reward source cannot be called 'total'"):
         Rewards([total])
-    for weight in (float("nan"), float("inf"), Schedule(0.0, float("inf"), over=3)):
+    with pytest.raises(ValueError, match="end is inf; use a finite number"):
+        Schedule(0.0, float("inf"), over=3)
+    for weight in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"the weight of the reward source 'upright' is .*; use a finite number"):
             Rewards([Upright(weight)])
 

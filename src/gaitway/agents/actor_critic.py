@@ -10,8 +10,8 @@ take tensors and return tensors; nothing is remembered on the module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import field, fields
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from gaitway.agents.blocks import Block, make_blocks
 from gaitway.agents.observations import GroupNormalisers, Observations, ObservingPolicy, StateVariable
 from gaitway.agents.policy import make_network
+from gaitway.core.config import configuration
+from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import EnvSpec, Observation
@@ -30,40 +32,40 @@ from gaitway.nn.memory import Memory
 from gaitway.nn.mlp import MLP
 
 
-@dataclass(frozen=True)
+@configuration
 class MemoryConfig:
     """A recurrent layer in front of a network."""
 
     kind: Literal["none", "gru", "lstm"] = "none"
-    size: int = 64
-    layers: int = 1
+    size: Count = 64
+    layers: Count = 1
     sequence: Literal["auto", "padded", "stepwise"] = "auto"
     """How sequences run: `padded` cuts at resets, `stepwise` keeps shapes fixed; equal to 1e-5. `auto`: padded on the
     CPU, stepwise on a GPU."""
 
 
-@dataclass(frozen=True)
+@configuration
 class DistributionConfig:
     """How the actor's output becomes an action."""
 
     kind: Literal["auto", "gaussian", "squashed_gaussian", "beta", "categorical", "multi_categorical"] = "auto"
     """`auto`: Gaussian for continuous actions, (multi-)categorical for discrete ones."""
-    init_std: float = 1.0
+    init_std: Positive = 1.0
     """Initial standard deviation, in units of half the action range where there are limits."""
-    std_range: tuple[float, float] = (1e-6, 1e6)
+    std_range: Annotated[tuple[Positive, Positive], INCREASING] = (1e-6, 1e6)
     std_type: Literal["log", "scalar"] = "log"
     learn_std: bool = True
     state_dependent: bool = False
     """The network emits the standard deviation too."""
 
 
-@dataclass(frozen=True)
+@configuration
 class ActorCriticConfig:
     """Networks of actor and critic."""
 
     observations: Observations = field(default_factory=Observations)
-    actor_hidden: tuple[int, ...] = (64, 64)
-    critic_hidden: tuple[int, ...] = (64, 64)
+    actor_hidden: tuple[Count, ...] = (64, 64)
+    critic_hidden: tuple[Count, ...] = (64, 64)
     activation: str = "tanh"
     init: Literal["default", "orthogonal"] = "orthogonal"
     memory: MemoryConfig = field(default_factory=MemoryConfig)
@@ -77,7 +79,7 @@ class ActorCriticConfig:
     critic_network: dict[str, Any] | None = None
     distribution: DistributionConfig = field(default_factory=DistributionConfig)
     normalise_observations: bool = True
-    observation_clip: float = 10.0
+    observation_clip: NotNegative = 10.0
     """Normalised observations are kept within +- this; 0 for no limit."""
 
 

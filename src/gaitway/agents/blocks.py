@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.parts import make_part
+from gaitway.core.ranges import Count
 from gaitway.nn.memory import Memory
 from gaitway.nn.mlp import MLP
 
@@ -42,7 +43,7 @@ class Block(nn.Module):
     """Whether gradients flow through the state from step to step. Such a block writes `sequence` too, and its policy
     learns from whole sequences; otherwise a step is learnt from with the state that was stored before it."""
 
-    def __init__(self, reads: Sequence[str], writes: str, size: int, detach: bool = False) -> None:
+    def __init__(self, reads: Sequence[str], writes: str, size: Count, detach: bool = False) -> None:
         super().__init__()
         if not reads or isinstance(reads, str):
             raise ValueError(f"reads is {reads!r}; list the features that the block reads, such as [policy]")
@@ -78,8 +79,8 @@ class MLPEncoder(Block):
         shapes: Shapes,
         reads: tuple[str, ...],
         writes: str,
-        size: int = 32,
-        hidden: tuple[int, ...] = (64,),
+        size: Count = 32,
+        hidden: tuple[Count, ...] = (64,),
         activation: str = "elu",
         detach: bool = False,
         generator: torch.Generator | None = None,
@@ -104,9 +105,9 @@ class HistoryEncoder(Block):
         shapes: Shapes,
         reads: tuple[str, ...],
         writes: str,
-        length: int = 8,
-        size: int = 32,
-        hidden: tuple[int, ...] = (64,),
+        length: Count = 8,
+        size: Count = 32,
+        hidden: tuple[Count, ...] = (64,),
         activation: str = "elu",
         detach: bool = False,
         generator: torch.Generator | None = None,
@@ -138,8 +139,8 @@ class RecurrentEncoder(Block):
         reads: tuple[str, ...],
         writes: str,
         kind: str = "gru",
-        size: int = 64,
-        layers: int = 1,
+        size: Count = 64,
+        layers: Count = 1,
         detach: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:

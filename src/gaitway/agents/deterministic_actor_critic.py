@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,29 +16,26 @@ from gaitway.agents.action_range import check_finite_limits
 from gaitway.agents.blocks import Block
 from gaitway.agents.policy import is_overridden
 from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy, make_actor, make_critics
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, NotNegative
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.trunks import Network
 
 
-@dataclass(frozen=True)
+@configuration
 class DeterministicActorCriticConfig(NetworksConfig):
     """Networks of actor and critics."""
 
-    noise_std: float = 0.1
+    noise_std: NotNegative = 0.1
     """Standard deviation of the noise added to actions while playing, in units of half the action range."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.noise_std < 0:
-            raise ValueError(f"noise_std is {self.noise_std}; use 0 or more")
 
-
-@dataclass(frozen=True)
+@configuration
 class SingleCriticConfig(DeterministicActorCriticConfig):
     """Networks of actor and critic."""
 
-    critics: int = 1
+    critics: Count = 1
     """DDPG has one; with more the smallest of their values counts."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -11,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.agents.blocks import Block, blocks_for, check_blocks, joined, run_blocks, vector_size
-from gaitway.core.config import did_you_mean
+from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.normalise import RunningNorm
 
 
-@dataclass(frozen=True)
+@configuration
 class Observations:
     """What each network reads, groups of the environment or features that blocks write, concatenated in this order;
     empty means the default of the environment."""

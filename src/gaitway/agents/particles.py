@@ -11,7 +11,6 @@ particles mean the same thing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +19,8 @@ from torch.func import functional_call
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, Branch
 from gaitway.agents.policy import is_overridden
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
@@ -28,16 +29,14 @@ from gaitway.nn.head import Head
 from gaitway.nn.mlp import MLP
 
 
-@dataclass(frozen=True)
+@configuration
 class ParticlesConfig(ActorCriticConfig):
     """n actors and critics of one shape."""
 
-    particles: int = 8
+    particles: Count = 8
     """How many policies learn side by side; env.num_envs must be a multiple of it."""
 
     def __post_init__(self) -> None:
-        if self.particles < 1:
-            raise ValueError(f"particles is {self.particles}; use at least 1")
         if self.memory.kind != "none" or self.critic_memory is not None:
             raise ValueError(f"memory.kind is {self.memory.kind}; particles have no memory, use none (or a2c, ppo)")
         if self.blocks or self.actor_network or self.critic_network:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.agent import Agent
+from gaitway.core.ranges import WholeNumber
 from gaitway.core.workspace import Workspace
 from gaitway.data.trajectories import TrajectoryWriter
 from gaitway.envs.vec_env import EnvSpec
@@ -25,7 +26,7 @@ class Recorder(Agent):
     plays = False
 
     def __init__(
-        self, spec: EnvSpec, path: str | Path, start: int = 0, append: bool = False, description: str = ""
+        self, spec: EnvSpec, path: str | Path, start: WholeNumber = 0, append: bool = False, description: str = ""
     ) -> None:
         super().__init__()
         if start < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -13,22 +13,24 @@ from gaitway.agents.action_range import ActionRange
 from gaitway.agents.blocks import Block, make_blocks
 from gaitway.agents.observations import Observations, ObservingPolicy
 from gaitway.agents.policy import make_network
+from gaitway.core.config import configuration
 from gaitway.core.parts import make_part
+from gaitway.core.ranges import Count, NotNegative
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.ensemble import Ensemble, ModuleEnsemble
 from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
 
 
-@dataclass(frozen=True)
+@configuration
 class NetworksConfig:
     """Networks of an actor and several critics."""
 
     observations: Observations = field(default_factory=Observations)
-    actor_hidden: tuple[int, ...] = (256, 256)
-    critic_hidden: tuple[int, ...] = (256, 256)
+    actor_hidden: tuple[Count, ...] = (256, 256)
+    critic_hidden: tuple[Count, ...] = (256, 256)
     activation: str = "relu"
-    critics: int = 2
+    critics: Count = 2
     """How many critics; the smallest of their values counts (Fujimoto et al. 2018). DDPG has one."""
     trunk: TrunkKind = "mlp"
     """`mlp`; `d2rl`, which feeds the input to every layer; `residual`, normalised blocks of one width."""
@@ -37,7 +39,7 @@ class NetworksConfig:
     init: Init = "default"
     """`default`: PyTorch's uniform start; `orthogonal`."""
     normalise_observations: bool = False
-    observation_clip: float = 10.0
+    observation_clip: NotNegative = 10.0
     """Normalised observations are kept within +- this; 0 for no limit."""
     blocks: tuple[dict[str, Any], ...] = ()
     """Features made of features: {name: mlp | history | package.module:Class, reads: [...], writes: ...}. The critics'
@@ -46,10 +48,6 @@ class NetworksConfig:
     """A network of your own, {name: package.module:Class, option: value}; null: as the keys above say."""
     critic_network: dict[str, Any] | None = None
     """The same for every critic."""
-
-    def __post_init__(self) -> None:
-        if self.critics < 1:
-            raise ValueError(f"critics is {self.critics}; use 1 (DDPG) or more, usually 2")
 
 
 class ReplayPolicy(ObservingPolicy):

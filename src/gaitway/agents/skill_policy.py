@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from gaitway.agents.blocks import Block
 from gaitway.agents.observations import Observations
 from gaitway.agents.replay_policy import make_critics
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.ensemble import Ensemble, constant_twin
 from gaitway.nn.trunks import TrunkKind
@@ -25,13 +27,13 @@ GOAL_GROUPS = ("desired_goal", "observation", "task")
 """What a skill reads, in this order, which its file states."""
 
 
-@dataclass(frozen=True)
+@configuration
 class SkillPolicyConfig(SoftActorCriticConfig):
     """Networks of actor, critics and reachability, in the shapes of HSD-3 (Gehring et al. 2021)."""
 
     observations: Observations = field(default_factory=lambda: Observations(GOAL_GROUPS, GOAL_GROUPS))
-    actor_hidden: tuple[int, ...] = (1024, 1024, 1024, 1024)
-    critic_hidden: tuple[int, ...] = (1024, 1024, 1024, 1024)
+    actor_hidden: tuple[Count, ...] = (1024, 1024, 1024, 1024)
+    critic_hidden: tuple[Count, ...] = (1024, 1024, 1024, 1024)
     """Of the critics and of reachability."""
     trunk: TrunkKind = "d2rl"
 

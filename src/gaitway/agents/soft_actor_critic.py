@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -19,29 +19,24 @@ from gaitway.agents.action_range import check_finite_limits
 from gaitway.agents.blocks import Block
 from gaitway.agents.policy import is_overridden
 from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy, make_actor, make_critics
+from gaitway.core.config import configuration
+from gaitway.core.ranges import INCREASING, Range
 from gaitway.envs.vec_env import ActionSpec, EnvSpec
 from gaitway.functional.soft_losses import squashed_action
 from gaitway.nn.distributions import Head, make_distribution
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.trunks import Network
 
-LOWEST_LOG_STD = -13.8  # a deviation of 1e-6, the least that Gaussian heads take
+LogStd = Annotated[float, Range(-13.8)]
+"""Deviations from 1e-6, the least that Gaussian heads take."""
 
 
-@dataclass(frozen=True)
+@configuration
 class SoftActorCriticConfig(NetworksConfig):
     """Networks of actor and critics."""
 
-    log_std_range: tuple[float, float] = (-5.0, 2.0)
+    log_std_range: Annotated[tuple[LogStd, LogStd], INCREASING] = (-5.0, 2.0)
     """Bounds of the logarithm of the standard deviation, before squashing."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        low, high = self.log_std_range
-        if not LOWEST_LOG_STD <= low < high:
-            raise ValueError(
-                f"log_std_range is {self.log_std_range}; it must increase and start at {LOWEST_LOG_STD} or above"
-            )
 
 
 class SoftActorCritic(ReplayPolicy):

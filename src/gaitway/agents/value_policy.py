@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -14,17 +14,19 @@ from gaitway.agents.blocks import Block
 from gaitway.agents.observations import Observations, default_groups
 from gaitway.agents.policy import is_overridden, make_network
 from gaitway.agents.replay_policy import ReplayPolicy
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, NotNegative
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
 
 
-@dataclass(frozen=True)
+@configuration
 class ValuePolicyConfig:
     """The network of action values."""
 
     observations: Observations = field(default_factory=Observations)
     """Which groups it reads (as `actor`)."""
-    hidden: tuple[int, ...] = (128, 128)
+    hidden: tuple[Count, ...] = (128, 128)
     activation: str = "relu"
     dueling: bool = False
     """Learn the value of a state and the advantages of its actions apart (Wang et al. 2016)."""
@@ -35,7 +37,7 @@ class ValuePolicyConfig:
     init: Init = "default"
     """`default`: PyTorch's uniform start; `orthogonal`."""
     normalise_observations: bool = False
-    observation_clip: float = 10.0
+    observation_clip: NotNegative = 10.0
     """Normalised observations are kept within +- this; 0 for no limit."""
     blocks: tuple[dict[str, Any], ...] = ()
     """Features made of features: {name: mlp | history | package.module:Class, reads: [...], writes: ...}."""

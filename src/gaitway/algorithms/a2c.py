@@ -15,7 +15,6 @@ Time limits bootstrap from the final observation (Pardo et al. 2018, "Time limit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from gaitway.agents.actor_critic import ActorCritic
@@ -27,25 +26,23 @@ from gaitway.algorithms.policy_gradient import (
     PolicyLoss,
 )
 from gaitway.algorithms.terms import Entropy, policy_weight, row_weights
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Share
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import standardise
 from gaitway.functional.returns import gae
 
 
-@dataclass(frozen=True)
+@configuration
 class A2CConfig(PolicyGradientConfig):
     """Advantage actor-critic: on-policy, one gradient step after every few steps."""
 
     name: Literal["a2c"] = "a2c"
-    lam: float = 1.0
+    lam: Share = 1.0
     """Trace decay of the advantage estimate; 1: n-step returns, 0: one step."""
     normalise_advantage: bool = False
     """Bring the advantages of a rollout to mean 0 and deviation 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_fraction("lam")
 
 
 class A2C(PolicyGradient):

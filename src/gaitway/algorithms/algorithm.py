@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Number, Positive, Range
 from gaitway.core.workspace import Workspace
 
 Batch = dict[str, Tensor]
@@ -39,23 +41,26 @@ class DeviceNow:
         self.fraction.fill_(now.fraction)
 
 
-@dataclass(frozen=True)
+@configuration
 class Schedule:
     """A number that moves from `start` to `end` and stays there."""
 
-    start: float
-    end: float
-    over: float
+    start: Number
+    end: Number
+    over: Positive
     """How long the way takes, in `unit`."""
     kind: Literal["linear", "cosine", "exponential"] = "linear"
     unit: Literal["iterations", "steps", "fraction"] = "iterations"
     """What `over` counts: iterations, environment steps, or the fraction of the planned total."""
 
     def __post_init__(self) -> None:
-        if self.over <= 0:
-            raise ValueError(f"over is {self.over}; a schedule needs a positive length")
         if self.kind == "exponential" and min(self.start, self.end) <= 0:
             raise ValueError(f"an exponential schedule needs positive ends, not {self.start} and {self.end}")
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """All values lie between these two; a field's range holds both."""
+        return self.start, self.end
 
     def __call__(self, now: Now) -> float:
         position = {"iterations": now.iteration, "steps": now.env_steps, "fraction": now.fraction}[self.unit]
@@ -67,7 +72,11 @@ class Schedule:
         return self.start + (self.end - self.start) * x
 
 
-Coefficient = float | Schedule
+Coefficient = Annotated[float | Schedule, Range()]
+"""A number, or a schedule of it; the names below have narrower ranges."""
+NotNegativeCoefficient = Annotated[float | Schedule, Range(0)]
+PositiveCoefficient = Annotated[float | Schedule, Range(0, above=True)]
+ShareCoefficient = Annotated[float | Schedule, Range(0, 1)]
 
 
 def value_at(coefficient: Coefficient, now: Now) -> float:

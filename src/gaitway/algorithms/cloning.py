@@ -12,7 +12,6 @@ that it was shown, and nothing has taught it to come back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor, nn
@@ -20,19 +19,17 @@ from torch import Tensor, nn
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Positive
 
 
-@dataclass(frozen=True)
+@configuration
 class CloningConfig(ReplayConfig):
     """Behaviour cloning: learns from a dataset to do what was done there."""
 
     name: Literal["bc"] = "bc"
-    learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_positive("learning_rate")
+    learning_rate: Positive = 1e-3
 
 
 class BehaviourCloning(ReplayAlgorithm):

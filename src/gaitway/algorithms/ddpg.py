@@ -11,7 +11,6 @@ Lillicrap et al. 2016, "Continuous control with deep reinforcement learning". Wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,7 +20,9 @@ from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
 from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.engine import FlatParameters
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Positive, PositiveShare
 from gaitway.functional.soft_losses import critic_loss
 from gaitway.functional.value_losses import least_target
 from gaitway.nn.ensemble import constant_twin
@@ -29,20 +30,15 @@ from gaitway.nn.ensemble import constant_twin
 Loss = tuple[Tensor, dict[str, Tensor]]
 
 
-@dataclass(frozen=True)
+@configuration
 class DDPGConfig(ReplayConfig):
     """Deep deterministic policy gradient: off-policy, for continuous actions."""
 
     name: Literal["ddpg"] = "ddpg"
-    tau: float = 0.005
+    tau: PositiveShare = 0.005
     """How far the targets follow each time the actor learns."""
-    actor_learning_rate: float = 1e-3
-    critic_learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_positive("actor_learning_rate", "critic_learning_rate")
-        self.check_fraction("tau", "such as 0.005")
+    actor_learning_rate: Positive = 1e-3
+    critic_learning_rate: Positive = 1e-3
 
 
 class DDPG(ReplayAlgorithm):

@@ -11,17 +11,19 @@ al. 2016 (dueling, in the network), Schaul et al. 2016 (prioritised). With a dra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gaitway.agents.value_policy import ValuePolicy
-from gaitway.algorithms.algorithm import Batch, Coefficient, Now, Schedule, value_at
+from gaitway.algorithms.algorithm import Batch, NotNegativeCoefficient, Now, Schedule, ShareCoefficient, value_at
 from gaitway.algorithms.engine import FlatParameters
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, NotNegative, Positive
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_replay import StepReplay
 from gaitway.functional.value_losses import double_target, greedy_target, huber, taken
@@ -29,34 +31,31 @@ from gaitway.functional.value_losses import double_target, greedy_target, huber,
 Loss = tuple[Tensor, dict[str, Tensor]]
 
 
-@dataclass(frozen=True)
+@configuration
 class DQNConfig(ReplayConfig):
     """Deep Q-learning: off-policy, for one discrete action; double, dueling, prioritised, n-step."""
 
     name: Literal["dqn"] = "dqn"
-    learning_rate: Coefficient = 5e-4
+    learning_rate: NotNegativeCoefficient = 5e-4
     double: bool = True
     """Let the online network choose the action that the target network values."""
-    target_interval: int = 500
+    target_interval: Count = 500
     """Updates between copies of the network to its target."""
-    huber_width: float = 1.0
+    huber_width: Positive = 1.0
     """Errors beyond this count linearly."""
-    epsilon: Coefficient = field(default_factory=lambda: Schedule(1.0, 0.05, 0.2, unit="fraction"))
+    epsilon: ShareCoefficient = field(default_factory=lambda: Schedule(1.0, 0.05, 0.2, unit="fraction"))
     """How often actions are drawn uniformly while playing."""
     prioritised: bool = False
     """Draw transitions in proportion to their last error."""
-    priority_exponent: float = 0.6
+    priority_exponent: NotNegative = 0.6
     """How much errors count in the draw: 0 is uniform."""
-    priority_correction: Coefficient = field(default_factory=lambda: Schedule(0.4, 1.0, 1.0, unit="fraction"))
+    priority_correction: ShareCoefficient = field(default_factory=lambda: Schedule(0.4, 1.0, 1.0, unit="fraction"))
     """How much of the bias of such draws is corrected by weights, 0 to 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_positive("target_interval", "huber_width")
         if value_at(self.learning_rate, Now()) <= 0:
             raise ValueError(f"learning_rate is {self.learning_rate}; use a positive number such as 5e-4")
-        if self.priority_exponent < 0:
-            raise ValueError(f"priority_exponent is {self.priority_exponent}; use 0 or more, such as 0.6")
 
 
 class DQN(ReplayAlgorithm):

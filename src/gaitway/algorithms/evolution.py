@@ -12,7 +12,6 @@ Both algorithms *ask* for individuals, parameter vectors [n, P], and are *told* 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -20,12 +19,14 @@ from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
 from gaitway.algorithms.engine import copied_state
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, NotNegative, Positive, PositiveShare, WholeNumber
 from gaitway.core.seeding import restore_stream, stream
 from gaitway.nn.parameters import parameters_to_vector, vector_to_parameters
 
 
-@dataclass(frozen=True)
+@configuration
 class EvolvedActorConfig(ActorCriticConfig):
     """Networks of actor and critic; only the actor evolves."""
 
@@ -33,68 +34,50 @@ class EvolvedActorConfig(ActorCriticConfig):
     """Refused: evolution gathers no statistics of observations."""
 
 
-@dataclass(frozen=True)
+@configuration
 class EvolutionConfig:
     """What both share."""
 
-    population: int = 32
+    population: Count = 32
     """Individuals per generation."""
-    episodes: int = 4
+    episodes: Count = 4
     """Episodes that make the fitness of an individual: the mean of their returns."""
-    processes: int = 0
+    processes: WholeNumber = 0
     """Processes that play them; 0 plays here. Results do not depend on it."""
     workers: Literal["processes", "ray"] = "processes"
     """Where these are: on this machine, or on a Ray cluster."""
-    max_episode_steps: int = 10_000
+    max_episode_steps: Count = 10_000
     """Episodes longer than this are cut, for tasks without a time limit."""
 
-    def __post_init__(self) -> None:
-        for key in ("population", "episodes", "max_episode_steps"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} is {getattr(self, key)}; use at least 1")
-        if self.processes < 0:
-            raise ValueError(f"processes is {self.processes}; use 0 to play in this process, or a positive number")
 
-
-@dataclass(frozen=True)
+@configuration
 class CEMConfig(EvolutionConfig):
     """The cross-entropy method: fit a Gaussian over parameters to the best of its samples."""
 
     name: Literal["cem"] = "cem"
-    elites: float = 0.25
+    elites: PositiveShare = 0.25
     """Share of the population that the next Gaussian is fitted to."""
-    initial_std: float = 1.0
+    initial_std: Positive = 1.0
     """Standard deviation of every parameter at the start."""
-    extra_std: float = 0.25
+    extra_std: NotNegative = 0.25
     """Added to the deviations in quadrature, fading over `fade` generations: keeps the search from ending too soon."""
-    fade: int = 30
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.elites <= 1.0:
-            raise ValueError(f"elites is {self.elites}; use a share above 0 and up to 1, such as 0.25")
-        if self.initial_std <= 0 or self.extra_std < 0 or self.fade < 1:
-            raise ValueError("initial_std must be positive, extra_std 0 or more and fade 1 or more")
+    fade: Count = 30
 
 
-@dataclass(frozen=True)
+@configuration
 class ESConfig(EvolutionConfig):
     """An evolution strategy: climb the gradient that mirrored pairs of perturbed parameters estimate."""
 
     name: Literal["es"] = "es"
-    sigma: float = 0.1
+    sigma: Positive = 0.1
     """Standard deviation of the perturbations."""
-    learning_rate: float = 0.05
-    weight_decay: float = 0.0
+    learning_rate: Positive = 0.05
+    weight_decay: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.population % 2:
             raise ValueError(f"population is {self.population}; individuals come in pairs, use an even number")
-        if self.sigma <= 0 or self.learning_rate <= 0:
-            raise ValueError("sigma and learning_rate must be positive")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; use 0 or more")
 
 
 class Evolution:

@@ -8,59 +8,47 @@ keeps the state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now
+from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, NotNegativeCoefficient, Now
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.ppo import decayed
 from gaitway.algorithms.terms import Mean, Terms, policy_weight, with_further
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, NotNegative, Positive, Share
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import explained_variance, weighted_mean
 from gaitway.nn.normalise import ReturnScaler
 
 
-@dataclass(frozen=True)
+@configuration
 class PolicyGradientConfig:
     """How an algorithm that makes one gradient step per rollout plays and learns."""
 
-    rollout_steps: int = 8
+    rollout_steps: Count = 8
     """Steps per environment and iteration (T)."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Initial rate."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """How the rate moves: not at all, or to zero along a line or a cosine."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    value_coef: float = 0.5
-    entropy_coef: Coefficient = 0.0
+    value_coef: NotNegative = 0.5
+    entropy_coef: NotNegativeCoefficient = 0.0
     scale_reward: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: Positive | None = 0.5
     """Limit of the gradient's norm; null for none."""
     optimiser: Literal["adam", "adamw"] = "adam"
-    weight_decay: float = 0.0
-    adam_eps: float = 1e-5
+    weight_decay: NotNegative = 0.0
+    adam_eps: Positive = 1e-5
     terms: tuple[dict[str, Any] | str, ...] = ()
     """Further losses, {name: ..., coef: ..., option: value}; one with the name of a standard loss takes its place."""
-
-    def __post_init__(self) -> None:
-        if self.rollout_steps < 1:
-            raise ValueError(f"rollout_steps is {self.rollout_steps}; use at least 1")
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}; use a positive number such as 1e-3")
-        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
-            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; use a positive number, or null for no limit")
-        self.check_fraction("gamma")
-
-    def check_fraction(self, key: str) -> None:
-        if not 0.0 <= getattr(self, key) <= 1.0:
-            raise ValueError(f"{key} is {getattr(self, key)}; use a number from 0 to 1")
 
 
 class PolicyGradient:

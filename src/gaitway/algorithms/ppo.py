@@ -7,14 +7,13 @@ et al. 2018, "Time limits in reinforcement learning").
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Coefficient, LossTerm, Now, Schedule
+from gaitway.algorithms.algorithm import LossTerm, NotNegativeCoefficient, Now, Schedule
 from gaitway.algorithms.direct_gradient import DirectGradient
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.terms import (
@@ -27,7 +26,9 @@ from gaitway.algorithms.terms import (
     standardised_advantage,
     with_further,
 )
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive, Share
 from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.rollout import Minibatches, check_minibatches
@@ -36,38 +37,38 @@ from gaitway.functional.returns import gae
 from gaitway.nn.normalise import ReturnScaler, ValueNorm
 
 
-@dataclass(frozen=True)
+@configuration
 class PPOConfig:
     """Proximal policy optimisation: on-policy, clipped, from one rollout at a time."""
 
     name: Literal["ppo"] = "ppo"
-    rollout_steps: int = 32
+    rollout_steps: Count = 32
     """Steps per environment and iteration (T)."""
-    epochs: int = 5
+    epochs: Count = 5
     """Passes over each rollout."""
-    minibatches: int = 4
+    minibatches: Count = 4
     """Minibatches per pass; must divide T * B (feed-forward) or B (with memory)."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Initial rate."""
     schedule: Literal["constant", "linear", "cosine", "adaptive"] = "linear"
     """How the rate moves: to zero along a line or a cosine, or up and down with the KL divergence."""
-    desired_kl: float = 0.01
+    desired_kl: Positive = 0.01
     """Target of the adaptive schedule: above twice this the rate falls by 1.5, below half it rises by 1.5."""
-    learning_rate_range: tuple[float, float] = (1e-5, 1e-2)
+    learning_rate_range: Annotated[tuple[Positive, Positive], INCREASING] = (1e-5, 1e-2)
     """Bounds of the adaptive schedule."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    lam: float = 0.95
+    lam: Share = 0.95
     """Trace decay of the advantage estimate."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """How far the probability ratio may move before its gradient is cut."""
-    value_coef: float = 0.5
-    value_clip: float | None = None
+    value_coef: NotNegative = 0.5
+    value_clip: Positive | None = None
     """Limit on one update's change of the value, in the critic's units; null for none."""
-    entropy_coef: Coefficient = 0.0
-    action_bound_coef: float = 0.0
+    entropy_coef: NotNegativeCoefficient = 0.0
+    action_bound_coef: NotNegative = 0.0
     """Weight of the penalty on mean actions beyond the limits."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Positive = 0.5
     normalise_advantage: Literal["rollout", "minibatch", "none"] = "rollout"
     recompute_advantage: bool = False
     """Run the critic and the advantage estimate again before every pass (feed-forward only)."""
@@ -75,25 +76,15 @@ class PPOConfig:
     """The critic predicts returns in units of their running standard deviation."""
     scale_reward: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
-    target_kl: float | None = None
+    target_kl: Positive | None = None
     """Stop the passes of an iteration once the mean KL of a pass exceeds this; null for never."""
     optimiser: Literal["adam", "adamw"] = "adam"
-    weight_decay: float = 0.0
-    adam_eps: float = 1e-5
+    weight_decay: NotNegative = 0.0
+    adam_eps: Positive = 1e-5
     terms: tuple[dict[str, Any] | str, ...] = ()
     """Further losses, {name: ..., coef: ..., option: value}; one with the name of a standard loss takes its place."""
 
     def __post_init__(self) -> None:
-        for key in ("rollout_steps", "epochs", "minibatches"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} is {getattr(self, key)}; use at least 1")
-        for key in ("gamma", "lam"):
-            if not 0.0 <= getattr(self, key) <= 1.0:
-                raise ValueError(f"{key} is {getattr(self, key)}; use a number from 0 to 1")
-        if self.max_grad_norm <= 0:
-            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; use a positive number such as 0.5")
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}; use a positive number such as 3e-4")
         if self.scale_reward and self.normalise_value:
             raise ValueError("scale_reward and normalise_value do the same job twice; switch one of them off")
 

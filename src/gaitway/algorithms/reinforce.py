@@ -13,7 +13,6 @@ return `G_t = r_t + gamma r_{t+1} + ...` to the end of the episode, the baseline
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
@@ -22,20 +21,22 @@ from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now
 from gaitway.algorithms.policy_gradient import BaselineLoss, PolicyGradient, PolicyGradientConfig
 from gaitway.algorithms.terms import Entropy, policy_weight
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, Positive
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import standardise, weighted_mean
 from gaitway.functional.returns import discounted_returns
 
 
-@dataclass(frozen=True)
+@configuration
 class ReinforceConfig(PolicyGradientConfig):
     """REINFORCE: on-policy, from the returns of whole episodes, with a learnt baseline."""
 
     name: Literal["reinforce"] = "reinforce"
-    rollout_steps: int = 500
+    rollout_steps: Count = 500
     """Steps per environment and iteration (T): at least those of the longest episode."""
-    max_grad_norm: float | None = None
+    max_grad_norm: Positive | None = None
     """Limit of the gradient's norm; null for none."""
     baseline: bool = True
     """Subtract what the critic expected from the returns, and let it learn to expect them."""

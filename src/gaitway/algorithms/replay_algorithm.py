@@ -8,7 +8,6 @@ that its own file holds its equations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -17,7 +16,9 @@ from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, NotNegative, Positive, Share, WholeNumber
 from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.prioritised_replay import PrioritisedReplay
@@ -25,57 +26,41 @@ from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import StepReplay
 
 
-@dataclass(frozen=True)
+@configuration
 class ReplayConfig:
     """How an off-policy algorithm plays, remembers and learns."""
 
-    update_ratio: float = 1.0
+    update_ratio: Positive = 1.0
     """Updates per environment step."""
-    batch_size: int = 256
-    replay_size: int = 1_000_000
+    batch_size: Count = 256
+    replay_size: Count = 1_000_000
     """Transitions that are kept."""
-    learning_starts: int = 1000
+    learning_starts: WholeNumber = 1000
     """Environment steps with uniform actions before learning begins."""
-    steps_per_round: int = 1
+    steps_per_round: Count = 1
     """Steps of every environment between updates."""
-    iteration_steps: int = 1000
+    iteration_steps: Count = 1000
     """Environment steps, of all environments together, between log lines."""
     overlap: bool = False
     """Make the updates of a round while the next step is simulated, so that a GPU learns while the CPU simulates. The
     policy then acts one round behind, in every run alike."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    n_step: int = 1
+    n_step: Count = 1
     """Rewards that are added up before the critics take over."""
-    max_grad_norm: float | None = None
+    max_grad_norm: Positive | None = None
     """Limit of the gradient's norm, of each network; null for none."""
     optimiser: Literal["adam", "adamw"] = "adam"
-    weight_decay: float = 0.0
-    adam_eps: float = 1e-8
-    updates_per_program: int = 16
+    weight_decay: NotNegative = 0.0
+    adam_eps: Positive = 1e-8
+    updates_per_program: Count = 16
     """Updates recorded together as one CUDA graph; what is left over runs one by one."""
 
     def __post_init__(self) -> None:
-        for key in ("batch_size", "replay_size", "steps_per_round", "iteration_steps", "n_step", "updates_per_program"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} is {getattr(self, key)}; use at least 1")
-        if self.update_ratio <= 0:
-            raise ValueError(f"update_ratio is {self.update_ratio}; use a positive number such as 1")
-        if self.learning_starts < 0:
-            raise ValueError(f"learning_starts is {self.learning_starts}; use 0 or more steps")
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ValueError(f"gamma is {self.gamma}; use a number from 0 to 1")
-        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
-            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; use a positive number, or null for no limit")
-
-    def check_positive(self, *keys: str) -> None:
-        for key in keys:
-            if getattr(self, key) <= 0:
-                raise ValueError(f"{key} is {getattr(self, key)}; use a positive number")
-
-    def check_fraction(self, key: str, advice: str) -> None:
-        if not 0.0 < getattr(self, key) <= 1.0:
-            raise ValueError(f"{key} is {getattr(self, key)}; use a number above 0 and up to 1, {advice}")
+        if self.replay_size < self.batch_size:
+            raise ValueError(
+                f"replay_size is {self.replay_size}, less than batch_size, {self.batch_size}; keep at least one batch"
+            )
 
 
 class Draw(NamedTuple):

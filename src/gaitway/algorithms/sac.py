@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -21,40 +20,33 @@ from gaitway.algorithms.direct_soft_steps import DirectSteps
 from gaitway.algorithms.engine import Engine, FlatParameters
 from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
 from gaitway.algorithms.soft_steps import ContinuousSteps, DiscreteSteps
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Number, Positive, PositiveShare, Share
 from gaitway.data.step_replay import StepReplay
 from gaitway.functional.soft_losses import temperature_gradient
 
 Steps = ContinuousSteps | DiscreteSteps | DirectSteps
 
 
-@dataclass(frozen=True)
+@configuration
 class SACConfig(ReplayConfig):
     """Soft actor-critic: off-policy, from a replay of everything seen lately."""
 
     name: Literal["sac"] = "sac"
-    tau: float = 0.005
+    tau: PositiveShare = 0.005
     """How far the target critics follow at each update."""
-    actor_learning_rate: float = 3e-4
-    critic_learning_rate: float = 3e-4
-    temperature_learning_rate: float = 3e-4
-    initial_temperature: float = 1.0
+    actor_learning_rate: Positive = 3e-4
+    critic_learning_rate: Positive = 3e-4
+    temperature_learning_rate: Positive = 3e-4
+    initial_temperature: Positive = 1.0
     learn_temperature: bool = True
     """False keeps the temperature as it is."""
-    target_entropy: float | None = None
+    target_entropy: Number | None = None
     """Where a learnt temperature drives the policy's entropy. Null: minus the number of action dimensions, with actions
     in units of half their range; with discrete actions `discrete_entropy` times the greatest, log A."""
-    discrete_entropy: float = 0.5
+    discrete_entropy: Share = 0.5
     """The 0.98 of the literature keeps the policy all but uniform where few actions are good."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_positive(
-            "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate", "initial_temperature"
-        )
-        self.check_fraction("tau", "such as 0.005")
-        if not 0.0 <= self.discrete_entropy <= 1.0:
-            raise ValueError(f"discrete_entropy is {self.discrete_entropy}; use a number from 0 to 1")
 
 
 class SAC(ReplayAlgorithm):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.agents.particles import Particles
-from gaitway.algorithms.algorithm import Batch, Coefficient, LossTerm, Now, value_at
+from gaitway.algorithms.algorithm import Batch, LossTerm, Now, PositiveCoefficient, value_at
 from gaitway.algorithms.engine import ALIGNMENT
 from gaitway.algorithms.policy_gradient import (
     BaselineLoss,
@@ -32,7 +31,9 @@ from gaitway.algorithms.policy_gradient import (
     PolicyLoss,
 )
 from gaitway.algorithms.terms import Entropy, policy_weight, row_weights
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, Positive, Share
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import standardise
 from gaitway.functional.returns import gae
@@ -42,32 +43,24 @@ WINDOW = 20
 """Finished episodes of a particle that say how good it is now."""
 
 
-@dataclass(frozen=True)
+@configuration
 class SVPGConfig(PolicyGradientConfig):
     """Stein variational policy gradient: on-policy, several policies at once."""
 
     name: Literal["svpg"] = "svpg"
-    rollout_steps: int = 16
+    rollout_steps: Count = 16
     """Steps per environment and iteration (T)."""
     coupled: bool = True
     """Whether the particles share gradients and repel; false: independent learners."""
-    temperature: Coefficient = 1e-3
+    temperature: PositiveCoefficient = 1e-3
     """How much the particles spread: gradients, which are means over steps, count 1 / temperature beside the repulsion.
     May be a schedule."""
-    lam: float = 1.0
+    lam: Share = 1.0
     """Trace decay of the advantage estimate; 1: n-step returns, 0: one step."""
     normalise_advantage: bool = True
     """Bring the advantages of each particle to mean 0 and deviation 1: then a temperature means the same everywhere."""
-    max_grad_norm: float | None = None
+    max_grad_norm: Positive | None = None
     """Limit of the norm of each particle's gradient, critic included; it changes what a temperature means."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_fraction("lam")
-        temperature = self.temperature
-        ends = (temperature,) if isinstance(temperature, float | int) else (temperature.start, temperature.end)
-        if min(ends) <= 0:
-            raise ValueError(f"temperature is {min(ends)}; use a positive number, a small one for little repulsion")
 
 
 class SVPG(PolicyGradient):

@@ -17,7 +17,6 @@ dataset did, by the loss `- lambda mean Q_1(s, pi(s)) + mean (pi(s) - a)^2` with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -26,26 +25,22 @@ from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
 from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.ddpg import DDPG, DDPGConfig, Loss
 from gaitway.algorithms.replay_algorithm import Draw
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, NotNegative, Positive
 from gaitway.functional.value_losses import smoothed_action
 
 
-@dataclass(frozen=True)
+@configuration
 class TD3Config(DDPGConfig):
     """Twin delayed deep deterministic policy gradient: off-policy, for continuous actions."""
 
     name: Literal["td3"] = "td3"  # type: ignore[assignment]
-    policy_delay: int = 2
+    policy_delay: Count = 2
     """Updates of the critics for one of the actor and the targets."""
-    target_noise: float = 0.2
+    target_noise: NotNegative = 0.2
     """Standard deviation of the noise on target actions, in units of half the action range."""
-    target_noise_limit: float = 0.5
+    target_noise_limit: NotNegative = 0.5
     """That noise is cut off here."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_positive("policy_delay")
-        if self.target_noise < 0 or self.target_noise_limit < 0:
-            raise ValueError("target_noise and target_noise_limit must be 0 or more")
 
 
 class TD3(DDPG):
@@ -66,20 +61,15 @@ class TD3(DDPG):
         return smoothed_action(action, noise["smoothing"], self.config.target_noise, self.config.target_noise_limit)
 
 
-@dataclass(frozen=True)
+@configuration
 class TD3BCConfig(TD3Config):
     """TD3 that stays close to the behaviour it is shown: for learning from a dataset alone."""
 
     name: Literal["td3_bc"] = "td3_bc"  # type: ignore[assignment]
-    actor_learning_rate: float = 3e-4
-    critic_learning_rate: float = 3e-4
-    value_weight: float = 2.5
+    actor_learning_rate: Positive = 3e-4
+    critic_learning_rate: Positive = 3e-4
+    value_weight: NotNegative = 2.5
     """What values weigh against imitation: 0 is behaviour cloning."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.value_weight < 0:
-            raise ValueError(f"value_weight is {self.value_weight}; use 0 or more, such as 2.5")
 
 
 class TD3BC(TD3):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now, Schedule, value_at
 from gaitway.core.config import did_you_mean
+from gaitway.core.ranges import Positive
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import ActionSpec
 from gaitway.functional.policy_losses import clipped_surrogate, standardise, value_error, weighted_mean
@@ -162,7 +163,7 @@ class Surrogate:
     name = "surrogate"
     reads: tuple[str, ...] = ()
 
-    def __init__(self, clip: float = 0.2, coef: Coefficient = 1.0) -> None:
+    def __init__(self, clip: Positive = 0.2, coef: Coefficient = 1.0) -> None:
         self.clip, self.coef = clip, coef
 
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
@@ -178,7 +179,7 @@ class ValueLoss:
     name = "value"
     reads: tuple[str, ...] = ()
 
-    def __init__(self, clip: float | None = None, coef: Coefficient = 1.0) -> None:
+    def __init__(self, clip: Positive | None = None, coef: Coefficient = 1.0) -> None:
         self.clip, self.coef = clip, coef
 
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
@@ -209,7 +210,7 @@ class ActionBound:
     name = "action_bound"
     reads: tuple[str, ...] = ()
 
-    def __init__(self, action: ActionSpec, coef: Coefficient = 0.0, margin: float = 1.1) -> None:
+    def __init__(self, action: ActionSpec, coef: Coefficient = 0.0, margin: Positive = 1.1) -> None:
         low, high = torch.tensor(action.low), torch.tensor(action.high)
         if action.kind != "continuous" or not bool(torch.isfinite(low).all() and torch.isfinite(high).all()):
             raise ValueError("the action_bound term needs a continuous action with finite limits; leave it out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,8 +31,9 @@ from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.algorithms.svpg import SVPG, SVPGConfig
 from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
-from gaitway.core.config import ConfigError, choose, from_config, resolve_class, to_config
+from gaitway.core.config import ConfigError, choose, configuration, from_config, resolve_class, to_config
 from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.ranges import Count
 from gaitway.core.trust import Origin, speaker, speaking
 from gaitway.data.dataset import DataConfig
 from gaitway.envs.mujoco_batch import choose_num_threads
@@ -96,14 +97,14 @@ def recipe_of(name: Any) -> Recipe:
     raise ConfigError(f"algorithm.name: {reason}", "algorithm.name")
 
 
-@dataclass(frozen=True)
+@configuration
 class EnvConfig:
     """Which environment, and how many of it."""
 
     id: str = "walker/run"
     """A native id (`gaitway list envs`), `gymnasium:ID`, `envpool:ID` or `package.module:Name`."""
-    num_envs: int = 64
-    num_threads: int | None = None
+    num_envs: Count = 64
+    num_threads: Count | None = None
     """Simulator threads; null: one per core, but not more than instances."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the task, e.g. {reset_noise_scale: 0}."""
@@ -111,7 +112,7 @@ class EnvConfig:
     """Wrappers from the inside out: {name: ..., option: value}."""
 
 
-@dataclass(frozen=True)
+@configuration
 class LoggingConfig:
     """Where metrics go beside metrics.jsonl."""
 
@@ -126,7 +127,7 @@ class LoggingConfig:
     too. Files that look like a secret never are."""
 
 
-@dataclass(frozen=True)
+@configuration
 class TrainConfig(RunnerConfig):
     """Everything `gaitway train` can be told."""
 
@@ -134,7 +135,7 @@ class TrainConfig(RunnerConfig):
     """Where the run is written; null: a fresh folder under runs/."""
     device: str = "cpu"
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
-    torch_threads: int | None = None
+    torch_threads: Count | None = None
     """Threads of torch; null: 1, because two torch threads beside a busy simulator cost more than they bring; 2 for
     off-policy learning on the CPU with batches and networks of 256 or more, beside which the simulator rests."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -159,7 +160,6 @@ class TrainConfig(RunnerConfig):
     """Who wrote the names in it, and may therefore import what; no key."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         name = getattr(self.algorithm, "name", None)
         with speaking(self.origin):
             recipe = recipe_of(name)
@@ -167,8 +167,6 @@ class TrainConfig(RunnerConfig):
             found = getattr(self, section)
             if not isinstance(found, wanted):
                 raise ValueError(f"{section} is a {type(found).__name__}; {name} takes a {wanted.__name__}")
-        if self.torch_threads is not None and self.torch_threads < 1:
-            raise ValueError(f"torch_threads is {self.torch_threads}; use a positive number, or null for 1")
         if self.run_dir is not None and not self.run_dir.strip():
             raise ValueError("run_dir is empty; name a folder, or leave it out for a fresh one under runs/")
 

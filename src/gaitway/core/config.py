@@ -3,25 +3,31 @@
 The dataclasses are the only home of defaults. `from_config` fills one from what YAML and the command line say, refusing
 unknown keys and wrong types; `to_config` is its inverse. Conversions that are accepted, because YAML writes them so:
 an integer for a float, `1e6` for an integer, a list for a tuple, the name of an enum member.
+
+`@configuration` makes such a dataclass. Its numbers say in their annotations what they may be (`core.ranges`), and are
+checked whoever makes the object; what concerns several fields is checked in `__post_init__`, after that.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import types
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 import yaml
 
+from gaitway.core.ranges import range_of, ranged_hints, refusal, words_of
 from gaitway.core.trust import Kind, judge, judge_kind, present_folder
 
 Config = TypeVar("Config")
+CONFIGURATIONS: list[type] = []
+"""Every class that `@configuration` made, for tests that look at all of them."""
 
 
 class ConfigError(ValueError):
@@ -36,6 +42,44 @@ class UnknownKeyError(ConfigError):
     """A key that does not exist, most often a misspelt one."""
 
 
+class OutOfRangeError(ConfigError):
+    """A number that the range of its field does not hold."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def configuration(cls: Any = None, /, *, kw_only: bool = False) -> Any:
+    """A frozen dataclass whose numbers are held to their declared ranges; subclasses are, too."""
+    if cls is None:
+        return functools.partial(configuration, kw_only=kw_only)
+    own = cls.__dict__.get("__post_init__")
+
+    def check(self: Any) -> None:
+        check_ranges(self)
+        if own is not None:
+            own(self)
+        elif hasattr(parent := super(made, self), "__post_init__"):
+            parent.__post_init__()
+
+    cls.__post_init__ = check
+    made = dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
+    CONFIGURATIONS.append(made)
+    return made
+
+
+def check_ranges(config: Any) -> None:
+    """Refuse a configuration with a number outside its range."""
+    for name, hint in _ranged(type(config)).items():
+        found = refusal(hint, getattr(config, name), name)
+        if found is not None:
+            raise OutOfRangeError(found, name)
+
+
+@functools.cache
+def _ranged(cls: type) -> dict[str, Any]:
+    hints = ranged_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if range_of(hints[field.name])}
+
+
 def from_config(cls: type[Config], data: Any, path: str = "") -> Config:
     """An instance of the dataclass `cls` from a plain mapping; `path` is where the mapping sits, for the errors."""
     if not isinstance(data, Mapping):
@@ -44,7 +88,7 @@ def from_config(cls: type[Config], data: Any, path: str = "") -> Config:
     for key in data:
         if key not in fields:
             raise unknown_key(path, key, fields)
-    hints = typing.get_type_hints(cls)
+    hints = ranged_hints(cls)
     values = {name: convert(hints[name], data[name], join(path, name)) for name in fields if name in data}
     for name, field in fields.items():
         if name not in values and _is_required(field):
@@ -52,6 +96,8 @@ def from_config(cls: type[Config], data: Any, path: str = "") -> Config:
             raise ConfigError(f"{key} is missing and has no default; set it to {describe(hints[name])}", key)
     try:
         return cls(**values)
+    except OutOfRangeError as error:
+        raise OutOfRangeError(join(path, error.args[0]), join(path, error.key)) from error
     except (ValueError, TypeError, KeyError) as error:  # a check of __post_init__
         reason = error.args[0] if error.args else type(error).__name__
         raise ConfigError(f"{path}: {reason}" if path else f"{reason}", path) from error
@@ -141,6 +187,12 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
+    if origin is Annotated:
+        found = convert(arguments[0], value, path)
+        sentence = refusal(hint, found, path)
+        if sentence is not None:
+            raise OutOfRangeError(sentence, path)
+        return found
     if origin in (Union, types.UnionType):
         return _convert_union(arguments, value, path)
     if origin is Literal:
@@ -164,6 +216,9 @@ def convert(hint: Any, value: Any, path: str) -> Any:
 def describe(hint: Any) -> str:
     """A type in the words of a configuration file."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        is_number = arguments[0] in (int, float) and range_of(hint)
+        return words_of(hint) if is_number else describe(arguments[0])
     if origin in (Union, types.UnionType):
         return " or ".join(describe(argument) for argument in arguments)
     if origin is Literal:
@@ -207,9 +262,9 @@ def join(path: str, name: Any) -> str:
 def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     if value is None and type(None) in members:
         return None
+    is_optional = type(None) in members
     members = tuple(member for member in members if member is not type(None))
-    exact = [member for member in members if type(value) is member]
-    if exact:
+    if any(type(value) is member for member in members):
         return value
     # one member of the right shape: its own complaint says more than "none of these"
     fitting = [member for member in members if _shape(member) == _shape_of(value)] or list(members)
@@ -218,6 +273,8 @@ def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     for member in fitting:
         try:
             return convert(member, value, path)
+        except OutOfRangeError as error:
+            raise OutOfRangeError(f"{error}{', or null' if is_optional else ''}", error.key) from error
         except ConfigError:
             continue
     raise _wrong_type(value, " or ".join(describe(member) for member in members), path)
@@ -269,6 +326,7 @@ def _convert_scalar(kind: Any, value: Any, path: str) -> Any:
 
 
 def _shape(hint: Any) -> str:
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     kind = get_origin(hint) or hint
     if dataclasses.is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Mapping)):
         return "mapping"

@@ -12,11 +12,11 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
 import torch
 
+from gaitway.core.config import configuration
 from gaitway.core.workspace import Workspace
 
 log = logging.getLogger("gaitway")
@@ -31,7 +31,7 @@ WARM_UP_CALLS = 2
 _making = threading.Lock()  # recordings and compilations: one at a time in a process
 
 
-@dataclass(frozen=True)
+@configuration
 class ExecutionConfig:
     """How updates are run."""
 

@@ -14,9 +14,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from gaitway.core.config import ConfigError, UnknownKeyError, convert, did_you_mean, join, resolve_class
+from gaitway.core.ranges import ranged_hints
 from gaitway.core.trust import Kind, judge_file, judge_options, speaker
 
 Converters = Mapping[Any, Callable[[Any, str], Any]]
@@ -132,18 +133,22 @@ def _hints(make: Any) -> dict[str, Any]:
         make = make.func
     function = getattr(make, "__init__") if isinstance(make, type) else make  # noqa: B009
     try:  # the fields of a dataclass may come from classes in other modules
-        return typing.get_type_hints(make if dataclasses.is_dataclass(make) else function)
+        if isinstance(make, type) and dataclasses.is_dataclass(make):
+            return ranged_hints(make)
+        return typing.get_type_hints(function, include_extras=True)
     except Exception:  # an annotation is any expression; the others may still be known
         hints = {}
         for name, annotation in getattr(function, "__annotations__", {}).items():
             with suppress(Exception):
                 alone = SimpleNamespace(__annotations__={name: annotation})
-                hints[name] = typing.get_type_hints(alone, getattr(function, "__globals__", {}))[name]
+                scope = getattr(function, "__globals__", {})
+                hints[name] = typing.get_type_hints(alone, scope, include_extras=True)[name]
         return hints
 
 
 def _converted(hint: Any, value: Any, key: str, convert_types: Converters) -> Any:
-    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    members = get_args(bare) if get_origin(bare) in (Union, UnionType) else (bare,)
     own = [convert_types[kind] for kind in (get_origin(each) or each for each in members) if kind in convert_types]
     if own and not (value is None and type(None) in members):
         return own[0](value, key)

@@ -16,13 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from gaitway.core.ranges import WholeNumber, refusal
+
 PURPOSES = {"train": (), "evaluation": (1,)}
 
 
 def check_seed(seed: int) -> int:
-    """A non-negative integer; True and False are refused because they are usually a mistake."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"the seed is {seed!r}; use a non-negative integer")
+    """A non-negative integer of 63 bits; True and False are refused because they are usually a mistake."""
+    sentence = refusal(WholeNumber, seed, "the seed")
+    if sentence is not None:
+        raise ValueError(sentence)
     return int(seed)
 
 

@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Share
 from gaitway.data.episodes import REWARD, DatasetError, Episodes, EpisodeSource
 from gaitway.data.minari_datasets import MinariEpisodes
 from gaitway.data.trajectories import Trajectories
@@ -25,7 +26,7 @@ from gaitway.envs.vec_env import ActionSpec, EnvSpec
 MINARI_ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
 
-@dataclass(frozen=True)
+@configuration
 class DataConfig:
     """Which recorded episodes a run learns from, and how."""
 
@@ -35,12 +36,8 @@ class DataConfig:
     """Fingerprint of the dataset; null: filled in when the run begins. A dataset with another one is refused."""
     prefill: bool = False
     """Off-policy runs: put the dataset into the replay before the first step."""
-    share: float = 0.0
+    share: Share = 0.0
     """Off-policy runs: the fraction of every batch that is drawn from the dataset, 0 to 1."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.share <= 1.0:
-            raise ValueError(f"share is {self.share}; use a part of the batch, from 0 to 1")
 
 
 class Dataset:

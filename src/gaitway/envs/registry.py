@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from gaitway.core.config import resolve_class
+from gaitway.core.parts import make_part
 from gaitway.core.seeding import check_seed
 from gaitway.core.trust import judge_options
 from gaitway.envs.gym.registration import NAMESPACE
@@ -101,7 +102,7 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
 
         return MujocoBatchEnv(NATIVE_TASKS[id](**options), id=id, **common)
     if id in TOYS:
-        return ToyEnv(TOYS[id](**options), id=id, **common)
+        return ToyEnv(make_part({**options, "name": id}, TOYS, "env.options", given={}), id=id, **common)
     if prefix == "gymnasium" and rest:
         from gaitway.envs.gym.env import GymnasiumEnv
 

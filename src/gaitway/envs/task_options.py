@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from gaitway.core.config import did_you_mean
+from gaitway.core.config import OutOfRangeError, did_you_mean
 
 Config = TypeVar("Config")
 
@@ -25,7 +25,10 @@ def resolve_options(config: type[Config], task: str, options: Mapping[str, Any])
         also = items[name].metadata.get("also")  # a second accepted type
         values[name] = value if also and isinstance(value, also) else _coerce(task, name, value, defaults[name])
     changed = {name: value for name, value in values.items() if value != defaults[name]}
-    return config(**values), changed
+    try:
+        return config(**values), changed
+    except OutOfRangeError as error:
+        raise ValueError(f"{task}: option {error}") from error
 
 
 def _coerce(task: str, name: str, value: Any, default: Any) -> Any:
@@ -38,8 +41,8 @@ def _coerce(task: str, name: str, value: Any, default: Any) -> Any:
         return tuple(_coerce(task, name, item, like) for item, like in zip(value, default, strict=True))
     if kind is bool and isinstance(value, bool):
         return value
-    if kind is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
+    if kind is int and is_number and float(value).is_integer():
+        return int(value)
     if kind is str and isinstance(value, str):
         return value
     expected = f"{len(default)} numbers" if kind is tuple else kind.__name__

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.parts import find_part, make_part
+from gaitway.core.ranges import Count, Number
 from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
 
 
@@ -115,7 +116,7 @@ class SelectComponents(Wrapper):
 class ScaleReward(Wrapper):
     """Multiplies the reward; returns that are reported become returns in the new unit."""
 
-    def __init__(self, env: VecEnv, scale: float) -> None:
+    def __init__(self, env: VecEnv, scale: Number) -> None:
         super().__init__(env)
         if not np.isfinite(scale) or scale == 0:
             raise ValueError(f"scale is {scale}; use a finite number other than 0")
@@ -132,7 +133,7 @@ class History(Wrapper):
     An episode starts with its first observation in every place. The present observation is the last of them.
     """
 
-    def __init__(self, env: VecEnv, group: str = "policy", length: int = 4, name: str | None = None) -> None:
+    def __init__(self, env: VecEnv, group: str = "policy", length: Count = 4, name: str | None = None) -> None:
         super().__init__(env)
         source = env.spec.group(group)
         self.group, self.length, self.name = group, length, name or f"{group}_history"

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.agent import Agent
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, Positive
 from gaitway.core.workspace import Workspace
 from gaitway.processes.mirror import ParameterMirror
 from gaitway.processes.packing import pack
@@ -29,15 +31,15 @@ UNKNOWN_PLACE = "an unknown place (the process is stopped, or busy outside Pytho
 START_METHODS = ("spawn", "forkserver", "fork")
 
 
-@dataclass(frozen=True)
+@configuration
 class WorkerConfig:
     """How workers are started."""
 
     start_method: str = "spawn"
     """spawn (correct everywhere), forkserver or fork; for processes only."""
-    threads: int = 1
+    threads: Count = 1
     """Threads of PyTorch in each worker. Large products may differ in the last digit between thread counts."""
-    start_timeout_s: float = 120.0
+    start_timeout_s: Positive = 120.0
     """How long a worker may take until it is ready."""
     ray_options: Mapping[str, Any] = field(default_factory=lambda: {"num_cpus": 1})
     """Options of the Ray actors, such as {"num_cpus": 1, "num_gpus": 0.5}."""
@@ -45,10 +47,6 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         if self.start_method not in START_METHODS:
             raise ValueError(f"start_method is {self.start_method!r}; use one of {START_METHODS}")
-        if self.threads < 1:
-            raise ValueError(f"threads is {self.threads}; use 1 or more")
-        if self.start_timeout_s <= 0:
-            raise ValueError(f"start_timeout_s is {self.start_timeout_s}; use a positive number of seconds")
 
 
 class RemoteError(RuntimeError):

@@ -18,6 +18,7 @@ from gaitway.agents.observations import Observations, default_groups, input_size
 from gaitway.algorithms.algorithm import Batch, Coefficient, Now
 from gaitway.algorithms.engine import Engine
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, Positive
 from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec
@@ -39,11 +40,11 @@ class RandomNetworkDistillation(nn.Module):
         spec: EnvSpec,
         weight: Coefficient = 1.0,
         groups: tuple[str, ...] = (),
-        hidden: tuple[int, ...] = (64, 64),
-        size: int = 16,
-        learning_rate: float = 1e-3,
-        updates: int = 8,
-        batch_size: int = 256,
+        hidden: tuple[Count, ...] = (64, 64),
+        size: Count = 16,
+        learning_rate: Positive = 1e-3,
+        updates: Count = 8,
+        batch_size: Count = 256,
         seed: int = 0,
         device: torch.device | str = "cpu",
         execution: Execution | None = None,

@@ -13,34 +13,31 @@ import json
 import logging
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
+from gaitway.core.config import configuration
 from gaitway.core.files import STRUCTURE_FILE, StateFileError, load_state, save_state, swap_link, tensors_sha256
+from gaitway.core.ranges import Count, WholeNumber
 
 KIND = "checkpoint"
 LINKS = ("last", "best")
 log = logging.getLogger("gaitway")
 
 
-@dataclass(frozen=True)
+@configuration
 class CheckpointConfig:
     """When checkpoints are written and which are kept."""
 
-    interval: int = 100_000
+    interval: Count = 100_000
     """Environment steps between checkpoints; there is always one at the start and one at the end."""
-    keep: int = 2
+    keep: Count = 2
     """How many of the newest stay, beside the best."""
-    every: int = 0
+    every: WholeNumber = 0
     """Also keep the first checkpoint of each stretch of this many environment steps; 0 for none."""
     keep_all: bool = False
-
-    def __post_init__(self) -> None:
-        if self.interval < 1 or self.keep < 1 or self.every < 0:
-            raise ValueError(f"interval, keep and every are {self.interval}, {self.keep}, {self.every}; use >= 1, 1, 0")
 
 
 class Attachments(Protocol):

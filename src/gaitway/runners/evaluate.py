@@ -7,39 +7,36 @@ agree exactly and two policies meet the same starts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, WholeNumber
 from gaitway.envs.trials import INSTANCES, Trials, run_trials
 from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
 
 
-@dataclass(frozen=True)
+@configuration
 class EvaluationConfig:
     """When and how the policy is measured while it learns."""
 
-    interval: int = 100_000
+    interval: WholeNumber = 100_000
     """Environment steps between evaluations, 0 for only at the end."""
-    episodes: int = 10
+    episodes: Count = 10
     """Episodes per evaluation, on seeds 0 to episodes - 1."""
-    trials: int = 50
+    trials: Count = 50
     """Trials of each kind, in environments that count trials (goals of a task) instead of episodes."""
     stochastic: bool = True
     """Also measure the policy with its exploration noise."""
     metric: str = "return"
     """What `best` maximises: a name as in summary.json."""
-    max_steps: int = 10_000
+    max_steps: Count = 10_000
     """Episodes longer than this are cut, for tasks without a time limit."""
     env: dict[str, Any] = field(default_factory=dict)
     """Keys of `env` that differ in evaluation, e.g. {options: {reset_noise_scale: 0}}."""
-
-    def __post_init__(self) -> None:
-        if self.interval < 0 or self.episodes < 1 or self.max_steps < 1:
-            found = f"interval is {self.interval}, episodes {self.episodes}, max_steps {self.max_steps}"
-            raise ValueError(f"{found}; use >= 0, >= 1 and >= 1")
 
 
 def run_episodes(env: VecEnv, act: Actor, episodes: int, max_steps: int = 10_000) -> dict[str, Tensor]:

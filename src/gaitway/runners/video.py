@@ -14,13 +14,14 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from gaitway.core.config import configuration
 from gaitway.core.files import writing_advice
+from gaitway.core.ranges import Count, WholeNumber
 from gaitway.envs.pictures.overlay import LIME, Colour, Text, draw_text
 from gaitway.envs.pictures.render import Quality
 from gaitway.runners.encoders import FFMPEG_TIMEOUT_S, Encoder, check_kind, check_size, make_encoder
@@ -33,15 +34,15 @@ GLANCE_S = 0.2
 """Seconds between two looks at an encoder that is waited for."""
 
 
-@dataclass(frozen=True)
+@configuration
 class VideoConfig:
     """When a run films its policy, and how."""
 
-    interval: int = 0
+    interval: WholeNumber = 0
     """Environment steps between two videos, 0 for none during training."""
-    length: int = 400
+    length: Count = 400
     """Steps after which a video ends, if the episode did not end before."""
-    size: tuple[int, int] = (480, 360)
+    size: tuple[Count, Count] = (480, 360)
     """Width and height in pixels, both even."""
     annotations: bool = True
     """Write time, return, speed and score into the picture."""
@@ -51,8 +52,6 @@ class VideoConfig:
     """A camera of the native environment's model, or follow; null: the task's own."""
 
     def __post_init__(self) -> None:
-        if self.interval < 0 or self.length < 1:
-            raise ValueError(f"interval is {self.interval}, length {self.length}; use interval >= 0 and length >= 1")
         check_size(self.size)
 
 

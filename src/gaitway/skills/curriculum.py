@@ -17,47 +17,37 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from gaitway.core.config import did_you_mean
+from gaitway.core.config import configuration, did_you_mean
+from gaitway.core.ranges import Count, NotNegative, Share, WholeNumber
 from gaitway.envs.tasks.skills.goal_spaces import combinations, rank
 
 EVAL_MODES = ("rollouts", "running_avg", "q_value", "reachability")
 KEPT, ADDED = 0.9, 0.1
 """Shares of the progress so far and of the latest change under `lp_smooth`."""
-BOUNDS: dict[str, tuple[float, float]] = {
-    "ctrl_eps": (0, 1),
-    "feature_rank_max": (1, math.inf),
-    "max_new_tasks": (0, math.inf),
-    "combine_after_steps": (0, math.inf),
-    "downrank": (0, 1),
-    "lp_new_task": (0, math.inf),
-    "lp_eps": (0, 1),
-}
-INTEGERS = ("feature_rank_max", "max_new_tasks", "combine_after_steps")
 
 
-@dataclass(frozen=True)
+@configuration
 class CurriculumConfig:
-    ctrl_eps: float = 1.0
+    ctrl_eps: Share = 1.0
     """Tasks with a success of at least 1 - ctrl_eps are combined: 1 combines all at once, less waits for skill."""
-    feature_rank: int | Literal["max"] = 1
+    feature_rank: Count | Literal["max"] = 1
     """Groups in each of the first tasks; max: one task with all groups."""
-    feature_rank_max: int = 99
+    feature_rank_max: Count = 99
     """Groups that a combined task may have."""
-    max_new_tasks: int = 1000
+    max_new_tasks: WholeNumber = 1000
     """Tasks that one review may add; 0 adds none."""
-    combine_after_steps: int = 0
+    combine_after_steps: WholeNumber = 0
     """Environment steps before which nothing is combined."""
     weighting: str = "uniform"
     """uniform; lp, lp_smooth (learning progress, as it is or smoothed over reviews); downrank_new (new tasks seldom),
     downrank_combined (what new tasks are made of seldom); tderr (the critic's moving TD error)."""
-    downrank: float = 0.1
+    downrank: Share = 0.1
     """Weight of a seldom task beside 1 for the others."""
-    lp_new_task: float = 0.1
+    lp_new_task: NotNegative = 0.1
     """Learning progress that a new task is credited with."""
-    lp_eps: float = 0.1
+    lp_eps: Share = 0.1
     """Share of lp weights that is spread evenly; raise it if tasks without progress are forgotten."""
     eval_mode: str = "reachability"
     """Where success comes from: rollouts, running_avg (success in training), q_value, reachability."""
@@ -65,17 +55,9 @@ class CurriculumConfig:
     def __post_init__(self) -> None:
         _choose("weighting", self.weighting, WEIGHTINGS)
         _choose("eval_mode", self.eval_mode, EVAL_MODES)
-        for name, (low, high) in BOUNDS.items():
-            value = getattr(self, name)
-            kind = int if name in INTEGERS else int | float
-            if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high or value == math.inf:
-                least = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
-                wanted = "an integer" if name in INTEGERS else "a number"
-                raise ValueError(f"{name} is {value!r}; use {wanted} {least}")
-        number = self.feature_rank
-        if number != "max" and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+        if isinstance(self.feature_rank, str) and self.feature_rank != "max":
             raise ValueError(
-                f"feature_rank is {number!r}; use an integer of at least 1, or 'max' for all groups at once"
+                f"feature_rank is {self.feature_rank!r}; use an integer >= 1, or 'max' for all groups at once"
             )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -29,7 +29,9 @@ from gaitway.agents.skill_policy import SkillPolicy
 from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.engine import Engine, FlatParameters, JointEngine
 from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.ranges import Count, Number, Positive, PositiveShare, Share, WholeNumber
 from gaitway.data.step_replay import StepReplay
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.functional.reachability import reachability_target
@@ -43,39 +45,32 @@ TD_ROUNDS, TD_RATE = 10, 0.01
 Loss = tuple[Tensor, dict[str, Tensor]]
 
 
-@dataclass(frozen=True)
+@configuration
 class MultitaskSACConfig(ReplayConfig):
     """Multi-task soft actor-critic with reachability, for skills."""
 
     name: Literal["multitask_sac"] = "multitask_sac"
-    update_ratio: float = 0.05
-    replay_size: int = 3_000_000
-    learning_starts: int = 10_000
-    gamma: float | Literal["auto_horizon"] = "auto_horizon"  # type: ignore[assignment]
+    update_ratio: Positive = 0.05
+    replay_size: Count = 3_000_000
+    learning_starts: WholeNumber = 10_000
+    gamma: Share | Literal["auto_horizon"] = "auto_horizon"  # type: ignore[assignment]
     """Discount; auto_horizon: 1 - 1/H for goals that may take H steps."""
-    tau: float = 0.005
+    tau: PositiveShare = 0.005
     """How far the targets follow at each update."""
-    actor_learning_rate: float = 1e-4
-    critic_learning_rate: float = 1e-4
+    actor_learning_rate: Positive = 1e-4
+    critic_learning_rate: Positive = 1e-4
     """Of critics and reachability."""
-    temperature_learning_rate: float = 1e-4
-    initial_temperature: float = 0.1
+    temperature_learning_rate: Positive = 1e-4
+    initial_temperature: Positive = 0.1
     per_task_temperature: bool = False
     """A temperature for every task, which moves with the transitions of that task."""
-    target_entropy: float | None = None
+    target_entropy: Number | None = None
     """Null: minus the number of action dimensions, with actions in units of half their range."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.gamma, str):
-            if self.gamma != "auto_horizon":
-                raise ValueError(f"gamma is {self.gamma!r}; use a number from 0 to 1, or auto_horizon")
-            replace(self, gamma=0.99)  # checks everything else
-            return
         super().__post_init__()
-        self.check_positive(
-            "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate", "initial_temperature"
-        )
-        self.check_fraction("tau", "such as 0.005")
+        if isinstance(self.gamma, str) and self.gamma != "auto_horizon":
+            raise ValueError(f"gamma is {self.gamma!r}; use a number from 0 to 1, or auto_horizon")
         if self.n_step != 1:
             raise ValueError(f"n_step is {self.n_step}; goals change from step to step, so use n_step=1")
 

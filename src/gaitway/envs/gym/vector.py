@@ -20,6 +20,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import concatenate, iterate
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Positive
 from gaitway.core.trust import judge, judge_options, present_folder
 from gaitway.envs.gym.async_workers import PATIENCE_S, Team, WatchedPipe, end_processes, serve
 from gaitway.processes.lifeline import end_before_exit, tie, without_signals
@@ -27,7 +29,7 @@ from gaitway.processes.lifeline import end_before_exit, tie, without_signals
 EnvFactory = Callable[[], gymnasium.Env]
 
 
-@dataclasses.dataclass(frozen=True)
+@configuration
 class AsyncOptions:
     """How processes run one environment each (`vectorization="async"`)."""
 
@@ -41,9 +43,9 @@ class AsyncOptions:
     """Processes die with this one, but may not start processes of their own."""
     worker: Callable[..., None] | None = None
     """A function that replaces gymnasium's worker loop."""
-    step_timeout_s: float | None = None
+    step_timeout_s: Positive | None = None
     """Longest wait for one step of all instances; None waits for ever."""
-    reset_timeout_s: float | None = None
+    reset_timeout_s: Positive | None = None
     """Longest wait for one reset of all instances."""
 
     @classmethod

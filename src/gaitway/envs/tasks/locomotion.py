@@ -10,12 +10,13 @@ is the drawn state itself. An episode terminates when the robot falls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import NotNegative, WholeNumber
 from gaitway.envs.batch_task import Arrays, BatchTask, Rows
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import as_index, position_components, velocity_components
@@ -27,29 +28,25 @@ HEIGHT_RANGES = {"walker": (0.6, 1.2), "humanoid": (0.59, 1.19)}
 (1.3 m and 1.285 m)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class RunConfig:
     """Options of the run tasks; walking and standing differ in `target_speed`."""
 
-    target_speed: float = 4.0
+    target_speed: NotNegative = 4.0
     """Forward speed (m/s) that earns the full reward; 0 rewards standing alone."""
-    reset_noise_scale: float = 0.1
+    reset_noise_scale: NotNegative = 0.1
     """Half-width of the uniform noise on positions and deviation of the normal noise on velocities."""
-    max_episode_steps: int = 1000
-
-    def __post_init__(self) -> None:
-        if self.target_speed < 0 or self.reset_noise_scale < 0 or self.max_episode_steps < 0:
-            raise ValueError(f"target_speed, reset_noise_scale and max_episode_steps may not be negative: {self}")
+    max_episode_steps: WholeNumber = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class WalkConfig(RunConfig):
-    target_speed: float = 1.0
+    target_speed: NotNegative = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class StandConfig(RunConfig):
-    target_speed: float = 0.0
+    target_speed: NotNegative = 0.0
 
 
 def locomotion_reward(

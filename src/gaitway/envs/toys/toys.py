@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gaitway.core.ranges import Count, WholeNumber
 from gaitway.envs.toys.point import PointBot
 from gaitway.envs.toys.toy_env import Toy
 from gaitway.envs.vec_env import ActionSpec, Component
@@ -24,7 +25,7 @@ ONE, NEVER = np.array(1.0), np.array(False)
 class Constant(Toy):
     """Sees 1, earns 1, is cut after 10 steps and never falls: V = 1 / (1 - gamma) if time-outs are handled right."""
 
-    def __init__(self, max_episode_steps: int = 10) -> None:
+    def __init__(self, max_episode_steps: WholeNumber = 10) -> None:
         self.options = _changed(max_episode_steps=(max_episode_steps, 10))
         self.max_episode_steps = _limit(max_episode_steps)
         self.groups = {"policy": (Component("one"),)}
@@ -46,7 +47,7 @@ class Cue(Toy):
     State: c, t. Without memory the best return is -1, with memory 0.
     """
 
-    def __init__(self, K: int = 8) -> None:  # noqa: N803  the symbol of the literature
+    def __init__(self, K: Count = 8) -> None:  # noqa: N803  the symbol of the literature
         if K < 1:
             raise ValueError(f"K is {K}; use at least 1 step between cue and answer")
         self.options = _changed(K=(K, 8))
@@ -71,7 +72,7 @@ class Cue(Toy):
 class Pendulum(Toy):
     """Swing up and hold, as gymnasium Pendulum-v1: thdd = 15 sin th + 3 u. State: angle (0 is up), velocity."""
 
-    def __init__(self, max_episode_steps: int = 200) -> None:
+    def __init__(self, max_episode_steps: WholeNumber = 200) -> None:
         self.options = _changed(max_episode_steps=(max_episode_steps, 200))
         self.max_episode_steps = _limit(max_episode_steps)
         self.control_dt = 0.05
@@ -101,7 +102,7 @@ class Oscillator(Toy):
     exp(-4 (q - q_ref)^2 - 4 ((qd - qd_ref) / 2 pi)^2). Group `amp` holds the style features, raw.
     """
 
-    def __init__(self, max_episode_steps: int = 200) -> None:
+    def __init__(self, max_episode_steps: WholeNumber = 200) -> None:
         self.options = _changed(max_episode_steps=(max_episode_steps, 200))
         self.max_episode_steps = _limit(max_episode_steps)
         self.control_dt = 0.02
@@ -140,7 +141,7 @@ class CartPole(Toy):
 
     gravity, cart_mass, pole_mass, half_length, force = 9.8, 1.0, 0.1, 0.5, 10.0
 
-    def __init__(self, max_episode_steps: int = 500) -> None:
+    def __init__(self, max_episode_steps: WholeNumber = 500) -> None:
         self.options = _changed(max_episode_steps=(max_episode_steps, 500))
         self.max_episode_steps = _limit(max_episode_steps)
         self.control_dt = 0.02
@@ -187,7 +188,7 @@ class Lock(Toy):
     seen one-hot. The combination is always the same.
     """
 
-    def __init__(self, length: int = 16, max_episode_steps: int = 100) -> None:
+    def __init__(self, length: Count = 16, max_episode_steps: WholeNumber = 100) -> None:
         if length < 1:
             raise ValueError(f"length is {length}; a lock has at least 1 place")
         self.options = _changed(length=(length, 16), max_episode_steps=(max_episode_steps, 100))
@@ -221,7 +222,7 @@ class Chain(Toy):
     bootstrapping from the observation before the end gives V(A) = -90. State: 0 in A, 1 in B; starts are even odds.
     """
 
-    def __init__(self, max_episode_steps: int = 1) -> None:
+    def __init__(self, max_episode_steps: WholeNumber = 1) -> None:
         self.options = _changed(max_episode_steps=(max_episode_steps, 1))
         self.max_episode_steps = _limit(max_episode_steps)
         self.groups = {"policy": (Component("in_a"), Component("in_b"))}

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import WholeNumber
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows, SettledTask
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
@@ -50,7 +51,7 @@ ALL = slice(None)
 Config = TypeVar("Config", bound="BiskConfig")
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class BiskConfig:
     """Options of all tasks of the benchmark."""
 
@@ -62,13 +63,11 @@ class BiskConfig:
     """Which way the Humanoids' feet are turned in bodyfeet: as published (original) or as meant (corrected)."""
     allow_falls: bool = False
     """Falls neither end the episode nor cost anything; the metric `fell` still shows them."""
-    max_episode_steps: int = 1000
+    max_episode_steps: WholeNumber = 1000
 
     def __post_init__(self) -> None:
         if self.heading not in HEADINGS:
             raise ValueError(f"heading is {self.heading!r}; use one of {list(HEADINGS)}")
-        if self.max_episode_steps < 0:
-            raise ValueError(f"max_episode_steps is {self.max_episode_steps}; use 0 for no limit or a positive number")
 
 
 class BiskTask(SettledTask):

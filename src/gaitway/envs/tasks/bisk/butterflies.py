@@ -22,12 +22,12 @@ From the second edition of the bipedal-skills benchmark, where humanoids that ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, Number, Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import BiskConfig, between, check_range
@@ -47,14 +47,14 @@ FIELDS = 10
 """Rows, and columns, of the grid."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class ButterfliesConfig(BiskConfig):
-    n_butterflies: int = 10
-    goal_area: float = 4.0
+    n_butterflies: Count = 10
+    goal_area: Positive = 4.0
     """Butterflies hang in -goal_area..goal_area (m) in x and y."""
-    zoff: float = 1.6
+    zoff: Number = 1.6
     """Their middle height (m)."""
-    net_radius: float = 0.15
+    net_radius: Positive = 0.15
 
 
 class ButterfliesTask(FloorTask):

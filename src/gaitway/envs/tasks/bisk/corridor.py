@@ -6,16 +6,15 @@ torso's x. A step scores 1 if that number reached a new maximum in it, however m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
 from gaitway.envs.batch_task import Rows
 from gaitway.envs.tasks.bisk.base import ALL, SHAPED, BiskConfig, BiskTask
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class CorridorConfig(BiskConfig):
     """Options of all courses that are walked along +x."""
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import NotNegative, Positive
 from gaitway.envs.batch_task import STAGE_POSITION, Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import FALL_REWARD, between, check_range
@@ -49,12 +50,12 @@ LAVA_COLOUR = (0.9, 0.35, 0.05, 1.0)
 PLATFORM_COLOURS = ((0.2, 0.3, 0.4, 1.0), (0.3, 0.4, 0.5, 1.0))
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class GapsConfig(CorridorConfig):
-    max_size: float = 2.5
+    max_size: Positive = 2.5
     """Longest platform (m)."""
-    min_gap: float = 0.2
-    max_gap: float = 0.7
+    min_gap: NotNegative = 0.2
+    max_gap: Positive = 0.7
     fixed_size: bool = False
     """All gaps are the shortest, all platforms the longest."""
     lava_costs_score: bool = False

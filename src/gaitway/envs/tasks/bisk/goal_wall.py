@@ -16,12 +16,13 @@ Observed (planar, 6): the ball's distance in x, its height, its angle in (-pi, p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Number, Positive, WholeNumber
 from gaitway.envs.batch_task import STAGE_POSITION, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import SHAPED, BiskConfig, BiskTask, between
@@ -45,15 +46,15 @@ FREE = {
 """MuJoCo's own defaults: joints of the ball have nothing of the robot's."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class GoalWallConfig(BiskConfig):
-    init_distance: float = 2.5
+    init_distance: Positive = 2.5
     """First x of the ball (m); wall and line stand as far behind it as ever."""
-    touch_ball_reward: float = 0.0
+    touch_ball_reward: Number = 0.0
     """If positive, paid once for the robot's first touch of the ball, and `touched_ball` is observed."""
     shaped: bool = False
     """Pays hits beside the goals too."""
-    max_episode_steps: int = 250
+    max_episode_steps: WholeNumber = 250
 
 
 class GoalWallTask(BiskTask):

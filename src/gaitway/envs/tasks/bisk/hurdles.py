@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import ALL, between, check_range
@@ -42,15 +43,15 @@ MIN_HURDLE_HEIGHT = 0.1
 BAR_RADIUS = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class ObstacleConfig(CorridorConfig):
     fixed_height: bool = False
     """All hurdles have the largest h, all bars hang at the lowest height."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class HurdlesConfig(ObstacleConfig):
-    max_height: float = 0.3
+    max_height: Positive = 0.3
     """Largest h (m); the smallest is 0.1."""
 
 

@@ -6,13 +6,15 @@ Where obstacles stand, and what is observed of them, is written in `hurdles.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Positive
 from gaitway.envs.batch_task import STAGE_POSITION, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import between, check_range
@@ -39,22 +41,22 @@ TOUCHED = (0.8, 0.0, 0.0, 1.0)
 Height = float | str
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class BarConfig(ObstacleConfig):
     notouch: bool = False
     """The first touch of each bar costs 1 point."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class LimboConfig(BarConfig):
     min_height: Height = field(default="auto", metadata={"also": (int, float)})
     """Lowest underside (m); auto is 1.2 for the Walker and 1.0 for the others."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class HurdlesLimboConfig(BarConfig):
     min_bar_height: Height = field(default="auto", metadata={"also": (int, float)})
-    max_hurdle_height: float = 0.3
+    max_hurdle_height: Positive = 0.3
 
 
 class BarTask(ObstacleTask):

@@ -7,11 +7,11 @@ cost nothing; `BatchTask.dress` puts them where the task has them in mind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 
+from gaitway.core.config import configuration
 from gaitway.envs.batch_task import Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import ALL, BiskConfig, BiskTask
@@ -21,7 +21,7 @@ LYING = (0.0, 1.0, 0.0, 0.0)
 """Any quaternion but that of no turn, with which MuJoCo would leave out what is written to `site_quat` later."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class ShapedConfig(BiskConfig):
     """Options of the tasks that can pay in two ways."""
 

@@ -14,12 +14,13 @@ end in `-fixed`) shows velocities.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, Positive
 from gaitway.envs.batch_task import Rows
 from gaitway.envs.robots import world
 from gaitway.envs.robots.robot import as_index
@@ -41,13 +42,13 @@ UPRIGHT_SHARE = 0.8
 """Poles have failed when they stand lower than this share of their length."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class PoleBalanceConfig(BiskConfig):
-    pole_mass: float = 0.5
+    pole_mass: Positive = 0.5
     """kg, of each pole."""
-    pole_length: float = 0.5
+    pole_length: Positive = 0.5
     """m, of each pole."""
-    n_poles: int = 1
+    n_poles: Count = 1
     pole_velocity: bool = False
     """Velocities where the benchmark shows entries of qpos."""
 

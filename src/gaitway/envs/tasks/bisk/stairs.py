@@ -11,12 +11,13 @@ The ground is known in closed form, with a floor that never ends; nothing is sai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import between, check_range
@@ -33,20 +34,20 @@ MISSING_NEXT, MISSING_SECOND, MISSING_BOTH = 10.0, 10.0, 20.0
 """Distances (m) observed where there is no next step, where only the second is missing, where both are."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class StairsConfig(CorridorConfig):
     features: str = "joints-relz"
-    step_height: float = 0.2
+    step_height: Positive = 0.2
     """Rise of a step (m)."""
-    step_length_min: float = 0.5
-    step_length_max: float = 1.0
-    num_flights: int = 2
+    step_length_min: Positive = 0.5
+    step_length_max: Positive = 1.0
+    num_flights: Count = 2
     """Ways up and down in turn, ten steps each; an even number."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class StairsContConfig(StairsConfig):
-    num_flights: int = 10
+    num_flights: Count = 10
 
 
 class StairsTask(CorridorTask):

@@ -16,13 +16,14 @@ edition of the bipedal-skills benchmark, which puts the sphere of planar robots 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import SHAPED, between, check_range
@@ -38,27 +39,27 @@ FAINT = 0.3
 """Opacity of the targets after the first, as a share of its own."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class TargetConfig(ShapedConfig):
     """Options of both tasks."""
 
-    tolerance: float = 0.5
+    tolerance: Positive = 0.5
     """A target is reached where the torso is closer to it than this (m), seen from above."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class GoToTargetsConfig(TargetConfig):
-    num_targets: int = 2
+    num_targets: Count = 2
     """How many targets are known at a time."""
-    goal_area: float = 8.0
+    goal_area: Positive = 8.0
     """Targets lie in -goal_area..goal_area (m) in x and y."""
-    goal_switch_steps: int = 1
+    goal_switch_steps: Count = 1
     """In how many steps a target must be within reach, each of which scores, before the next one takes its place."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class GoToSphereConfig(TargetConfig):
-    goal_area: float = 4.0
+    goal_area: Positive = 4.0
     """How far away the target is (m)."""
 
 

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, Number, Positive
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import ALL, SHAPED, BiskConfig, between
@@ -47,13 +48,13 @@ SPEED, SINE, COSINE, PHASE = range(4)
 """Columns of what is observed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class VelocityControlConfig(ShapedConfig):
-    max_speed: float = 4.5
+    max_speed: Positive = 4.5
     """Speeds lie between 0 and this (m/s)."""
-    reward_margin: float = 0.75
+    reward_margin: Positive = 0.75
     """Error of the speed (m/s) at which the shaped form pays 1/e."""
-    steps_before_changing_velocity: int = 166
+    steps_before_changing_velocity: Count = 166
 
 
 class VelocityControlTask(FloorTask):
@@ -168,9 +169,9 @@ class VelocityControlTask(FloorTask):
         self._target[rows, PHASE] = self.memory["steps_since_change"][rows] / self.config.steps_before_changing_velocity
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class RunDirConfig(BiskConfig):
-    heading_deg: float = 0.0
+    heading_deg: Number = 0.0
     """Angle of the direction to the torso's x axis, to the left; 0 or 180 for planar robots."""
 
 

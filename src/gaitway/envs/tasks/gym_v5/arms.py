@@ -7,11 +7,12 @@ describe the last stage of the last physics substep, not the state after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import Count, NotNegative, Number, WholeNumber
 from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record
 from gaitway.envs.robots.robot import position_components, velocity_components
 from gaitway.envs.task_options import resolve_options
@@ -19,40 +20,40 @@ from gaitway.envs.tasks.gym_v5.runners import GymConfig, GymTask, noisy_state, s
 from gaitway.envs.vec_env import Component
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class InvertedPendulumConfig(GymConfig):
     """Options of InvertedPendulum-v5, with gymnasium's names and defaults."""
 
-    frame_skip: int = 2
-    reset_noise_scale: float = 0.01
+    frame_skip: Count = 2
+    reset_noise_scale: NotNegative = 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class InvertedDoublePendulumConfig(GymConfig):
     """Options of InvertedDoublePendulum-v5."""
 
-    healthy_reward: float = 10.0
-    reset_noise_scale: float = 0.1
+    healthy_reward: Number = 10.0
+    reset_noise_scale: NotNegative = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class ReacherConfig(GymConfig):
     """Options of Reacher-v5."""
 
-    frame_skip: int = 2
-    reward_dist_weight: float = 1.0
-    reward_control_weight: float = 1.0
-    max_episode_steps: int = 50
+    frame_skip: Count = 2
+    reward_dist_weight: Number = 1.0
+    reward_control_weight: Number = 1.0
+    max_episode_steps: WholeNumber = 50
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class PusherConfig(GymConfig):
     """Options of Pusher-v5."""
 
-    reward_near_weight: float = 0.5
-    reward_dist_weight: float = 1.0
-    reward_control_weight: float = 0.1
-    max_episode_steps: int = 100
+    reward_near_weight: Number = 0.5
+    reward_dist_weight: Number = 1.0
+    reward_control_weight: Number = 0.1
+    max_episode_steps: WholeNumber = 100
 
 
 class InvertedPendulumTask(GymTask):

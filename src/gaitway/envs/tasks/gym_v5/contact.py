@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import INCREASING, Limit, NotNegative, Number, WholeNumber
 from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record
 from gaitway.envs.robots.world import add_accelerometer
 from gaitway.envs.task_options import resolve_options
@@ -40,55 +42,55 @@ HIDDEN_POSITIONS = 2
 """x and y of the free joint, left out of the observation unless asked for."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class ContactConfig(GymConfig):
     """Options of all three, with gymnasium's names and defaults, and `exact_contact_forces`."""
 
-    reset_noise_scale: float = 1e-2
+    reset_noise_scale: NotNegative = 1e-2
     exclude_current_positions_from_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
     exact_contact_forces: bool = False
     """Contact forces of gymnasium to the last digit, at the price of a Python call per instance and step."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class AntConfig(ContactConfig):
     """Options of Ant-v5."""
 
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 0.5
-    contact_cost_weight: float = 5e-4
-    healthy_reward: float = 1.0
-    main_body: int | str = field(default=1, metadata={"also": str})
+    forward_reward_weight: Number = 1.0
+    ctrl_cost_weight: Number = 0.5
+    contact_cost_weight: Number = 5e-4
+    healthy_reward: Number = 1.0
+    main_body: WholeNumber | str = field(default=1, metadata={"also": str})
     terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (0.2, 1.0)
-    contact_force_range: tuple[float, float] = (-1.0, 1.0)
-    reset_noise_scale: float = 0.1
+    healthy_z_range: Annotated[tuple[Limit, Limit], INCREASING] = (0.2, 1.0)
+    contact_force_range: Annotated[tuple[Limit, Limit], INCREASING] = (-1.0, 1.0)
+    reset_noise_scale: NotNegative = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class StandupConfig(ContactConfig):
     """Options of HumanoidStandup-v5 (gymnasium's `uph_cost_weight` has no effect there and is not offered)."""
 
-    ctrl_cost_weight: float = 0.1
-    impact_cost_weight: float = 0.5e-6
-    impact_cost_range: tuple[float, float] = (float("-inf"), 10.0)
+    ctrl_cost_weight: Number = 0.1
+    impact_cost_weight: Number = 0.5e-6
+    impact_cost_range: Annotated[tuple[Limit, Limit], INCREASING] = (float("-inf"), 10.0)
     include_cinert_in_observation: bool = True
     include_cvel_in_observation: bool = True
     include_qfrc_actuator_in_observation: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class HumanoidConfig(ContactConfig):
     """Options of Humanoid-v5."""
 
-    forward_reward_weight: float = 1.25
-    ctrl_cost_weight: float = 0.1
-    contact_cost_weight: float = 5e-7
-    contact_cost_range: tuple[float, float] = (float("-inf"), 10.0)
-    healthy_reward: float = 5.0
+    forward_reward_weight: Number = 1.25
+    ctrl_cost_weight: Number = 0.1
+    contact_cost_weight: Number = 5e-7
+    contact_cost_range: Annotated[tuple[Limit, Limit], INCREASING] = (float("-inf"), 10.0)
+    healthy_reward: Number = 5.0
     terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (1.0, 2.0)
+    healthy_z_range: Annotated[tuple[Limit, Limit], INCREASING] = (1.0, 2.0)
     include_cinert_in_observation: bool = True
     include_cvel_in_observation: bool = True
     include_qfrc_actuator_in_observation: bool = True

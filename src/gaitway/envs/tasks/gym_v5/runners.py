@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from gaitway.core.config import configuration
+from gaitway.core.ranges import INCREASING, Count, Limit, NotNegative, Number, WholeNumber
 from gaitway.envs.batch_task import Arrays, BatchTask, Rows
 from gaitway.envs.robots.robot import position_components, velocity_components
 from gaitway.envs.robots.world import compile_model
@@ -29,58 +30,52 @@ VELOCITY_LIMIT = 10.0
 """Hopper and Walker2d show joint velocities clipped to this (m/s or rad/s)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class GymConfig:
     """Options that every task has."""
 
-    frame_skip: int = 5
-    max_episode_steps: int = 1000
-
-    def __post_init__(self) -> None:
-        if self.frame_skip < 1:
-            raise ValueError(f"frame_skip is {self.frame_skip}; use at least one physics step per step")
-        if self.max_episode_steps < 0:
-            raise ValueError(f"max_episode_steps is {self.max_episode_steps}; use 0 for no time limit")
+    frame_skip: Count = 5
+    max_episode_steps: WholeNumber = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class RunnerConfig(GymConfig):
     """Options of HalfCheetah-v5, with gymnasium's names and defaults."""
 
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 0.1
-    reset_noise_scale: float = 0.1
+    forward_reward_weight: Number = 1.0
+    ctrl_cost_weight: Number = 0.1
+    reset_noise_scale: NotNegative = 0.1
     exclude_current_positions_from_observation: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class SwimmerConfig(RunnerConfig):
     """Options of Swimmer-v5."""
 
-    frame_skip: int = 4
-    ctrl_cost_weight: float = 1e-4
+    frame_skip: Count = 4
+    ctrl_cost_weight: Number = 1e-4
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class Walker2dConfig(RunnerConfig):
     """Options of Walker2d-v5; the ranges are open intervals of torso height (m) and pitch (rad)."""
 
-    frame_skip: int = 4
-    ctrl_cost_weight: float = 1e-3
-    healthy_reward: float = 1.0
+    frame_skip: Count = 4
+    ctrl_cost_weight: Number = 1e-3
+    healthy_reward: Number = 1.0
     terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (0.8, 2.0)
-    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
-    reset_noise_scale: float = 5e-3
+    healthy_z_range: Annotated[tuple[Limit, Limit], INCREASING] = (0.8, 2.0)
+    healthy_angle_range: Annotated[tuple[Limit, Limit], INCREASING] = (-1.0, 1.0)
+    reset_noise_scale: NotNegative = 5e-3
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class HopperConfig(Walker2dConfig):
     """Options of Hopper-v5; `healthy_state_range` bounds every position and velocity but x and z."""
 
-    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
-    healthy_z_range: tuple[float, float] = (0.7, float("inf"))
-    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+    healthy_state_range: Annotated[tuple[Limit, Limit], INCREASING] = (-100.0, 100.0)
+    healthy_z_range: Annotated[tuple[Limit, Limit], INCREASING] = (0.7, float("inf"))
+    healthy_angle_range: Annotated[tuple[Limit, Limit], INCREASING] = (-0.2, 0.2)
 
 
 Health = Callable[[Any, np.ndarray, np.ndarray], np.ndarray]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from gaitway.core.config import did_you_mean
+from gaitway.core.config import configuration, did_you_mean
+from gaitway.core.ranges import Count, NotNegative, Number, Positive, Share, WholeNumber
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, groups_of, subset_features, subsets_task_map
 from gaitway.envs.tasks.skills.goals import GOAL_SAMPLINGS, REWARDS, TaskSet
 
@@ -21,44 +22,44 @@ HUMANOID_GROUPS = "0+3#2+3#3+4#3+6+7+8#3+9+10+11"
 POINT_GROUPS = "0#1#2#3"
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class SkillConfig:
     features: str = "bodyfeet"
     """Goal features: bodyfeet or bodyfeet-relz, which are the same on flat ground."""
     feature_dist: str = field(default="all", metadata={"also": dict})
     """Which tasks are drawn, and how often: a mapping from subsets ("0,3+4") to weights, or groups of features
     ("0#3+4"), of which all combinations of `rank_min` to `rank_max` are drawn equally often."""
-    rank_min: int = 1
-    rank_max: int = 1
+    rank_min: Count = 1
+    rank_max: Count = 1
     task_map: str = field(default="", metadata={"also": dict})
     """Feature -> position in `task` and `desired_goal`; empty numbers the features of `feature_dist` in their order."""
-    precision: float = 0.1
+    precision: Positive = 0.1
     """A goal is reached at a distance below this, in normalised units."""
-    idle_steps: int = 0
+    idle_steps: WholeNumber = 0
     """Control steps without control after a hard reset; 0 and 1 both mean one."""
-    max_steps: int = 72
+    max_steps: Count = 72
     """Steps that a goal may take."""
     backproject_goal: bool = True
     """Whether `desired_goal` is what is left to go in feature units, or else in normalised units, left-aligned."""
     reward: str = "potential"
     """potential d - d', potential2 d - gamma d', potential3 the same + 1 where reached, potential4 (d - d') / d0,
     distance -d', sparse 1 where reached; d and d' are distances before and after the step, d0 at the goal's start."""
-    hard_reset_interval: int = 100
+    hard_reset_interval: WholeNumber = 100
     """Goals per episode; 0 for no end but falls."""
-    reset_p: float = 0.0
+    reset_p: Share = 0.0
     """Probability per step that a goal not yet reached is given up."""
     resample_features: str = "soft"
     """When a new task is drawn: hard (with a new episode), soft (with every goal), softN (with every Nth goal)."""
     full_episodes: bool = False
     """A goal that is reached stays until its steps are over."""
     allow_fallover: bool = False
-    fallover_penalty: float = -1.0
+    fallover_penalty: Number = -1.0
     """Reward of a step that ends in a fall, in place of every other."""
     implicit_soft_resets: bool = True
     """Goals follow each other within an episode; else every goal is an episode, and its end a truncation."""
     goal_sampling: str = "random"
     """random (or uniform); r, r2, q: 128 candidates weighed by a model, see `SkillTask.set_model`."""
-    ctrl_cost: float = 0.0
+    ctrl_cost: NotNegative = 0.0
     """Cost of the sum of squared actions, as the policy gave them."""
     normalize_gs_observation: bool = False
     """`gs_observation` in normalised units."""
@@ -77,14 +78,6 @@ class SkillConfig:
                 "relative_frame_of_reference is not available: it was never finished in the published system, "
                 "and goals for x and y count from where the robot was when they were drawn anyway"
             )
-        for name, low in (("max_steps", 1), ("idle_steps", 0), ("hard_reset_interval", 0)):
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} is {getattr(self, name)}; use an integer of at least {low}")
-        if self.precision <= 0 or self.ctrl_cost < 0 or not 0 <= self.reset_p <= 1:
-            raise ValueError(
-                f"precision is {self.precision}, ctrl_cost {self.ctrl_cost}, reset_p {self.reset_p}; use a positive "
-                "precision, a cost of at least 0 and a probability"
-            )
         self.task_interval  # noqa: B018  refuses a wrong resample_features
 
     @property
@@ -100,13 +93,13 @@ class SkillConfig:
         return self.goal_sampling in ("r", "r2", "q")
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class WalkerSkillConfig(SkillConfig):
     feature_dist: str = field(default=WALKER_GROUPS, metadata={"also": dict})
-    ctrl_cost: float = 0.001
+    ctrl_cost: NotNegative = 0.001
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class HumanoidSkillConfig(SkillConfig):
     feature_dist: str = field(default=HUMANOID_GROUPS, metadata={"also": dict})
 
