@@ -387,10 +387,10 @@ MISTAKES = {
         "loss small reads 'env/obs/poss', which nobody writes. Did you mean 'env/obs/pos'",
     ),
     "overwritten": (["cast=['own_lists:Deaf']"], "Deaf writes 'action', which ActorCritic has written already"),
-    "a weight of nan": (["rewards=[{name: rnd, weight: nan}]"], "the weight of the reward source 'rnd' is nan; use a"),
+    "a weight of nan": (["rewards=[{name: rnd, weight: nan}]"], "rewards[0].weight is nan; use a"),
     "an infinite schedule": (
         ["rewards=[{name: rnd, weight: {start: 0, end: inf, over: 3}}]"],
-        "the weight of the reward source 'rnd' is",
+        "rewards[0].weight.end is inf; use",
     ),
     "a source with a typo": (["rewards=[rdn]"], "rewards[0]: there is no 'rdn' (did you mean 'rnd'?); use one of"),
     "an option with a typo": (
@@ -425,7 +425,7 @@ MISTAKES = {
     ),
     "what the run gives": (["rewards=[{name: rnd, seed: 3}]"], "rewards[0]: rnd gets its seed from the run; remove"),
     "a value of another type": (["rewards=[{name: rnd, updates: many}]"], "rewards[0].updates is the text 'many'"),
-    "a check of the constructor": (["rewards=[{name: rnd, size: 0}]"], "rewards[0]: size, updates, batch_size and"),
+    "a check of the constructor": (["rewards=[{name: rnd, size: 0}]"], "rewards[0].size is 0; use an integer"),
     "no module": (["cast=['own_nothing:Steady']"], "cast[0]: there is no module 'own_nothing'"),
     "no class": (["cast=['own_lists:Stedy']"], "has no 'Stedy' (did you mean 'Steady'?)"),
     "a module that does not import": (["rewards=['own_broken:Bonus']"], "nothing_of_this_name"),
@@ -439,7 +439,7 @@ MISTAKES = {
         ["algorithm.terms=[{name: action_distance, frozen: runs/none}]"],
         "there is no folder runs/none; give the run_dir of a run",
     ),
-    "a start before the first step": (["cast=[{name: recorder, path: x, start: -1}]"], "cast[0]: start is -1; use"),
+    "a start before the first step": (["cast=[{name: recorder, path: x, start: -1}]"], "cast[0].start is -1; use"),
 }
 
 

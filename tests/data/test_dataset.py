@@ -143,5 +143,5 @@ def test_a_minari_id_that_is_not_here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
 def test_a_share_that_is_none(share):
-    with pytest.raises(ValueError, match="use a part of the batch, from 0 to 1"):
+    with pytest.raises(ValueError, match="use a number from 0 to 1"):
         DataConfig(share=share)

@@ -30,7 +30,7 @@ class TestConfig:
         [
             ({"start_method": "thread"}, "start_method is 'thread'"),
             ({"threads": 0}, "threads is 0"),
-            ({"start_timeout_s": 0.0}, r"start_timeout_s is 0\.0"),
+            ({"start_timeout_s": 0.0}, r"start_timeout_s is 0; use a number > 0"),
         ],
     )
     def test_settings_are_checked(self, settings, message):

@@ -130,5 +130,5 @@ def test_summary_has_means_spread_and_the_noisy_return():
 
 
 def test_impossible_numbers_are_refused():
-    with pytest.raises(ValueError, match="episodes 0"):
+    with pytest.raises(ValueError, match="episodes is 0"):
         EvaluationConfig(episodes=0)

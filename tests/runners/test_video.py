@@ -215,7 +215,7 @@ def test_config_refuses_what_cannot_be_filmed():
     assert VideoConfig(size=(320, 240)).size == (320, 240)
     with pytest.raises(ValueError, match="even"):
         VideoConfig(size=(321, 240))
-    with pytest.raises(ValueError, match="2 to 8192"):
+    with pytest.raises(ValueError, match="an integer from 2 to 8192"):
         VideoConfig(size=(0, 240))
     with pytest.raises(ValueError, match="length"):
         VideoConfig(length=0)

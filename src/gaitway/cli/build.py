@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, acting_part
+from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.terms import TERMS
 from gaitway.cli.train_config import EnvConfig, TrainConfig, parse, recipe_of
 from gaitway.core.agent import Agent
@@ -23,11 +24,13 @@ from gaitway.core.parts import find_part, judge_part, make_part, make_parts
 from gaitway.core.seeding import stream
 from gaitway.core.trust import Kind, judge, judge_file, judge_options, speaking
 from gaitway.data.dataset import DataConfig, Dataset
+from gaitway.envs.env_agent import env_variables
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.rewards import SOURCES
 from gaitway.rewards.source import Rewards
 from gaitway.runners.callbacks import CALLBACKS
+from gaitway.runners.capacity import LimitedTensors, check_instances, check_learning, check_rows
 from gaitway.runners.cast import AGENTS, Cast
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.evaluate import result_names
@@ -76,6 +79,27 @@ def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None 
     )
 
 
+LARGE = 4096
+"""Instances, or steps of a rollout, from which it is worth looking at one instance before all are made."""
+
+
+def check_memory(config: TrainConfig) -> None:
+    """Refuse what this machine has no room for, by what a single instance needs, before anything of that size is made.
+    What is refused while it is made (replay, rollout, networks) is so all the same; this comes earlier."""
+    algorithm, num_envs = config.algorithm, config.env.num_envs
+    rows = getattr(algorithm, "rollout_steps", 0)
+    if isinstance(algorithm, ReplayConfig):
+        rounds = max(1, algorithm.iteration_steps // (num_envs * algorithm.steps_per_round))
+        rows = rounds * algorithm.steps_per_round
+    if num_envs < LARGE and rows < LARGE:
+        return
+    with build_env(config, num_envs=1) as env:
+        check_instances(env.instance_bytes(), num_envs)
+        policy = build_policy(config, env.spec)
+        variables = env_variables(env.spec, num_envs, rows, env.spec.group_names, False, env.spec.metrics)
+        check_rows([*variables.values(), *policy.variables(num_envs, rows).values()], num_envs, rows, config.device)
+
+
 @by_origin
 def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
     """Refuse an evaluation that could not be made, before training rather than in the midst of it."""
@@ -92,7 +116,10 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
 @by_origin
 def build_policy(config: TrainConfig, spec: EnvSpec, generator: torch.Generator | None = None) -> Any:
     """The networks of the config for an environment, on the CPU."""
-    return recipe_of(config.algorithm.name).policy(spec, config.agent, generator)
+    with LimitedTensors("a network", "agent (actor_hidden, critic_hidden, ...)"):
+        policy = recipe_of(config.algorithm.name).policy(spec, config.agent, generator)
+    check_learning(sum(each.numel() for each in policy.parameters()), config.device)
+    return policy
 
 
 @by_origin

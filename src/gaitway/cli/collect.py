@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
         "with a dataset.",
     )
     parser.add_argument("source", metavar="RUN_OR_ENV", help="a run folder, or an environment for random actions")
-    parser.add_argument("--steps", type=_count, required=True, help="environment steps to record")
+    parser.add_argument("--steps", type=count, required=True, help="environment steps to record")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the dataset")
     parser.add_argument(
         "--policy",
@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of starts and noise")
     parser.add_argument(
-        "--num-envs", type=_count, default=1, metavar="B", help="default 1, which cuts off the last episode alone"
+        "--num-envs", type=count, default=1, metavar="B", help="default 1, which cuts off the last episode alone"
     )
     parser.add_argument("--append", action="store_true", help="add to a dataset of the same environment")
     parser.add_argument("--quiet", action="store_true", help="no progress display")
@@ -108,16 +108,19 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str]:
     return env, act, f"{described}, seed {options.seed}"
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     number = whole_number(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1, such as 1000 or 1e6")
     return number
 
 
 def whole_number(text: str) -> int:
-    """The integer that `text` says, also as `1e6`; 0 where it says none."""
+    """The integer that `text` says, also as `1e6`; 0 where it says none, or one that 64 bits do not hold."""
     try:
-        return int(float(text))
+        number = float(text)
     except ValueError:
         return 0
+    if not number.is_integer() or abs(number) >= 2**63:  # NaN and infinities are no integers
+        return 0
+    return int(text) if text.strip().isdecimal() else int(number)

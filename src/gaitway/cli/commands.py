@@ -24,6 +24,7 @@ from gaitway.cli.build import (
     build_env,
     build_runner,
     check_evaluation,
+    check_memory,
     judge_run,
     open_run,
 )
@@ -65,7 +66,8 @@ __all__ = [
 ]
 
 USER_ERRORS = (
-    ValueError, KeyError, TypeError, OSError, ImportError, StateFileError, NotFiniteError, GymnasiumError, RemoteError
+    ValueError, KeyError, TypeError, OSError, MemoryError, ImportError, StateFileError, NotFiniteError, GymnasiumError,
+    RemoteError,
 )  # fmt: skip
 """Errors that are answered with their sentence; a traceback goes to run.log."""
 
@@ -82,6 +84,7 @@ def train(options: argparse.Namespace) -> int:
             config = replace(config, run_dir=default_run_dir(config, composed.experiment))
         print(yaml.safe_dump(to_config(config), sort_keys=False), end="")
         return 0
+    check_memory(config)
     with build_env(config) as env, contextlib.ExitStack() as stack:
         # all this before the folder is made, so that a mistake leaves nothing behind
         algorithm = build_algorithm(config, env)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +21,7 @@ from gaitway.analysis.runs import find_runs
 from gaitway.cli.build import build_env, load_learnt, load_policy, open_run
 from gaitway.cli.compose import list_experiments
 from gaitway.cli.train_config import RECIPES
-from gaitway.core.config import ConfigError
+from gaitway.core.config import ConfigError, read_yaml
 from gaitway.core.files import FORMAT_VERSION
 from gaitway.core.seeding import stream
 from gaitway.envs.check import check_env
@@ -151,7 +150,7 @@ def check(options: argparse.Namespace) -> int:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"{text!r} is not understood; write options as name=value")
-        settings[name] = yaml.safe_load(value)
+        settings[name] = read_yaml(value, text)
 
     def factory(num_envs: int, seed: int) -> VecEnv:
         return make_env(options.env, num_envs=num_envs, seed=seed, **settings)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from gaitway.cli.collect import add_parser as add_collect
+from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
 from gaitway.runners.signals import EXIT_CODES, Interrupted, handling, interrupt, leave, said
 from gaitway.version import __version__
@@ -130,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser("eval", help="measure a trained policy")
     evaluate.add_argument("run", metavar="DIR")
-    evaluate.add_argument("--episodes", type=_positive, default=None, help="default: evaluation.episodes of the run")
+    evaluate.add_argument("--episodes", type=count, default=None, help="default: evaluation.episodes of the run")
     evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     evaluate.add_argument("--json", action="store_true")
     evaluate.set_defaults(command="evaluate")
@@ -157,9 +158,9 @@ def parser() -> argparse.ArgumentParser:
     play.add_argument("--no-video", action="store_true", help="only play an episode and say its return")
     play.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     duration = play.add_mutually_exclusive_group()
-    duration.add_argument("--steps", type=_positive, default=None, help="so many steps, through the ends of episodes")
+    duration.add_argument("--steps", type=count, default=None, help="so many steps, through the ends of episodes")
     duration.add_argument(
-        "--length", type=_positive, default=None, help="at most so many steps of one episode (default: video.length)"
+        "--length", type=count, default=None, help="at most so many steps of one episode (default: video.length)"
     )
     play.add_argument("--seed", type=int, default=0, help="which start to show")
     play.add_argument("--size", type=_size, default=None, metavar="WxH", help="pixels (default: video.size, 480x360)")
@@ -214,13 +215,6 @@ def _setting(text: str) -> str:
     if "=" not in text:
         raise argparse.ArgumentTypeError(f"{text!r} is not understood; write device=NAME")
     return text
-
-
-def _positive(text: str) -> int:
-    number = int(float(text)) if text.replace(".", "", 1).replace("e", "", 1).isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return number
 
 
 def _size(text: str) -> tuple[int, int]:

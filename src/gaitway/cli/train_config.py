@@ -32,7 +32,7 @@ from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.algorithms.svpg import SVPG, SVPGConfig
 from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from gaitway.core.config import ConfigError, choose, configuration, from_config, resolve_class, to_config
-from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.execution import Execution, ExecutionConfig, check_device
 from gaitway.core.ranges import Count
 from gaitway.core.trust import Origin, speaker, speaking
 from gaitway.data.dataset import DataConfig
@@ -167,6 +167,10 @@ class TrainConfig(RunnerConfig):
             found = getattr(self, section)
             if not isinstance(found, wanted):
                 raise ValueError(f"{section} is a {type(found).__name__}; {name} takes a {wanted.__name__}")
+        if (particles := getattr(self.agent, "particles", 1)) > self.env.num_envs:
+            raise ValueError(
+                f"agent.particles is {particles}, more than env.num_envs, {self.env.num_envs}; each needs an instance"
+            )
         if self.run_dir is not None and not self.run_dir.strip():
             raise ValueError("run_dir is empty; name a folder, or leave it out for a fresh one under runs/")
 
@@ -187,12 +191,7 @@ def parse(data: Mapping[str, Any]) -> TrainConfig:
         "agent": from_config(recipe.agent, data.get("agent") or {}, "agent"),
     }
     config = from_config(TrainConfig, {**data, **sections})
-    try:
-        torch.device(config.device)
-    except RuntimeError as error:
-        raise ConfigError(f"device is {config.device!r}; use cpu, cuda or cuda:0") from error
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device is {config.device!r} but torch finds no GPU; use device=cpu")
+    check_device(config.device)
     Execution(config.execution, config.device)  # refuses what the device cannot do
     return config
 

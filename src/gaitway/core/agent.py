@@ -52,6 +52,13 @@ class Agent(nn.Module):
     def collected(self, ws: Workspace, start: int, stop: int) -> None:
         """Rows `start <= t < stop` are complete, rewards and ends included; called by runners."""
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+        """As that of every module; what does not fit is a ValueError that names one parameter."""
+        try:
+            return super().load_state_dict(state_dict, *arguments, **options)
+        except RuntimeError as error:
+            raise ValueError(f"the stored {type(self).__name__} does not fit: {misfit_of(self, state_dict)}") from error
+
     def close(self) -> None:
         """The run is over; called by runners. For agents that hold files or windows."""
 
@@ -118,6 +125,20 @@ class Agent(nn.Module):
         An agent that returns them may be rebuilt from a file by `core.agent_files.load_agent`.
         """
         return None
+
+
+def misfit_of(module: nn.Module, state: Mapping[str, Any]) -> str:
+    """The first stored parameter that a module lacks or has in another shape, in words."""
+    own = module.state_dict()
+    for name, value in state.items():
+        if name not in own:
+            return f"it has {name!r}, which the configuration makes no place for; use the one it was trained with"
+        shapes = [list(each.shape) for each in (value, own[name]) if hasattr(each, "shape")]
+        if len(shapes) == 2 and shapes[0] != shapes[1]:
+            made = f"the configuration makes it {shapes[1]}"
+            return f"{name!r} is {shapes[0]} there, and {made}; use the sizes it was trained with"
+    missing = next((name for name in own if name not in state), None)
+    return f"it lacks {missing!r}; use the configuration it was trained with"
 
 
 class Agents(Agent):

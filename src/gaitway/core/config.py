@@ -26,6 +26,9 @@ from gaitway.core.ranges import range_of, ranged_hints, refusal, words_of
 from gaitway.core.trust import Kind, judge, judge_kind, present_folder
 
 Config = TypeVar("Config")
+LARGEST_FILE = 1_000_000
+"""Bytes; presets have less than 2,000."""
+MOST_VALUES = 100_000
 CONFIGURATIONS: list[type] = []
 """Every class that `@configuration` made, for tests that look at all of them."""
 
@@ -172,14 +175,44 @@ def choose(choices: Mapping[str, Config], name: Any, key: str) -> Config:
 def read_config(path: str | Path) -> dict[str, Any]:
     """The mapping of a YAML file, read without any extension of YAML."""
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        size = Path(path).stat().st_size
+        if size > LARGEST_FILE:
+            raise ConfigError(f"{path} has {size:,} bytes; a configuration has at most {LARGEST_FILE:,}")
+        data = read_yaml(Path(path).read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; check the path") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}; correct it there") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not YAML: {error}; correct it there") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds {_found(data)}; a configuration is a mapping of keys to values")
     return data
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """What a YAML text says, read without any extension of YAML. Aliases may repeat a value, but neither contain
+    themselves nor multiply into more than a configuration can mean."""
+    try:
+        data = yaml.safe_load(text)
+        count = _values_in(data, {})
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}; correct it there") from error
+    except RecursionError as error:
+        raise ConfigError(f"{where} is nested too deeply, or contains itself; write its values out") from error
+    except ValueError as error:  # a date or a number that Python does not have
+        raise ConfigError(f"{where} holds a value that cannot be read ({error}); correct it there") from error
+    if count > MOST_VALUES:
+        raise ConfigError(f"{where} multiplies by aliases into {count:,} values; write out what is meant")
+    return data
+
+
+def _values_in(data: Any, known: dict[int, int]) -> int:
+    """How many values there are if every alias is written out; what is shared is looked at once."""
+    if not isinstance(data, dict | list):
+        return 1
+    if id(data) not in known:
+        children = data.values() if isinstance(data, dict) else data
+        known[id(data)] = 1 + sum(_values_in(child, known) for child in children)
+    return known[id(data)]
 
 
 def convert(hint: Any, value: Any, path: str) -> Any:

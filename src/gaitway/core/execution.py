@@ -43,6 +43,23 @@ class ExecutionConfig:
     normalisers and parameters are fp32 always."""
 
 
+def check_device(name: torch.device | str) -> torch.device:
+    """The device that a name stands for, cpu or a GPU that is there; torch knows more kinds, and we compute on two."""
+    try:
+        found = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device is {name!r}; use cpu, cuda or cuda:0") from error
+    if found.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is {str(name)!r}, on which nothing is computed here; use cpu, cuda or cuda:0")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        there = f"torch sees {count} CUDA GPUs here" if count else "torch finds no GPU"
+        raise ValueError(
+            f"device is {str(name)!r}, but {there}; use device=cpu{' or one that exists' if count else ''}"
+        )
+    return found
+
+
 class Execution:
     """An `ExecutionConfig` on one device, with every automatic choice made."""
 

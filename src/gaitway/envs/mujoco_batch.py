@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import mujoco
 import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
@@ -215,6 +216,14 @@ class MujocoBatchEnv(VecEnv):
     def on_end(self, callback: Callable[[], None] | None) -> bool:
         self._at_end = callback
         return True
+
+    def instance_bytes(self) -> int:
+        state = self._state.shape[1] * self._state.itemsize
+        return super().instance_bytes() + state + (self._data_bytes() if self.task.persistent else 0)
+
+    def _data_bytes(self) -> int:
+        data = mujoco.MjData(self.task.model)
+        return int(data.nbuffer + data.narena)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of this environment or of its task."""

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from gaitway.core.config import resolve_class
+from gaitway.core.execution import check_device
 from gaitway.core.parts import make_part
 from gaitway.core.seeding import check_seed
 from gaitway.core.trust import judge_options
@@ -69,7 +70,7 @@ def make_env(
         "num_envs": num_envs,
         "seed": _seed(seed),
         "num_threads": num_threads,
-        "device": _device(device),
+        "device": check_device(device),
         "dtype": _dtype(dtype),
         "purpose": purpose,
     }
@@ -140,26 +141,13 @@ def _nearest(id: str) -> str:
     close = [bare[match] for match in difflib.get_close_matches(id, list(bare), 3, 0.5)]
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"there are {', '.join([*NATIVE_TASKS, *TOYS])}, gymnasium:ID, envpool:ID and package.module:Name"
+    return "`gaitway list envs` names ours; others are gymnasium:ID, envpool:ID and package.module:Name"
 
 
 def _seed(seed: int | Sequence[int]) -> int | Sequence[int]:
     """One integer, checked here, or several, which the environment counts and checks."""
     is_list = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str)
     return seed if is_list else check_seed(seed)  # type: ignore[arg-type]
-
-
-def _device(device: torch.device | str) -> torch.device:
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device is {device!r}; use 'cpu', 'cuda' or 'cuda:0'") from error
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise ValueError(
-            f"device is {str(found)!r}, but torch sees {count} CUDA GPUs here; use 'cpu' or one that exists"
-        )
-    return found
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:

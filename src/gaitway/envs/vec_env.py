@@ -16,6 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaitway.core.config import from_config
+from gaitway.core.ranges import Count, Integer, Limit, NotNegative, WholeNumber
+
 Observation = dict[str, Tensor]
 
 EVENTS = ("fell", "success", "is_success", "physics_error")
@@ -27,7 +30,7 @@ class Component:
     """One named piece of an observation group, e.g. `Component("knee", 1, "rad")`."""
 
     name: str
-    size: int = 1
+    size: WholeNumber = 1
     unit: str = ""
 
 
@@ -37,12 +40,14 @@ class ObservationGroup:
 
     name: str
     components: tuple[Component, ...]
-    shape: tuple[int, ...]
+    shape: tuple[WholeNumber, ...]
     dtype: str = "float32"
     heading: str = ""
     """How the Humanoids' feet in it are turned, "original" or "corrected"; empty where there are none."""
 
     def __post_init__(self) -> None:
+        if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
+            raise ValueError(f"group {self.name!r} has the type {self.dtype!r}; use one of torch, such as float32")
         size = sum(component.size for component in self.components)
         if len(self.shape) == 1 and size != self.shape[0]:
             raise ValueError(f"group {self.name!r} has shape {self.shape} but its components add up to {size}")
@@ -73,12 +78,12 @@ class ActionSpec:
     """"continuous", "discrete" or "multi_discrete"."""
     names: tuple[str, ...]
     """One per action dimension (discrete: one)."""
-    low: tuple[float, ...] = ()
+    low: tuple[Limit, ...] = ()
     """Continuous: lower limit per dimension, -inf if there is none."""
-    high: tuple[float, ...] = ()
-    choices: tuple[int, ...] = ()
+    high: tuple[Limit, ...] = ()
+    choices: tuple[Count, ...] = ()
     """Discrete: (n,); multi_discrete: how many values each dimension has."""
-    start: tuple[int, ...] = ()
+    start: tuple[Integer, ...] = ()
     """Discrete kinds: the smallest value of each dimension, empty for zeros."""
     unit: str = ""
 
@@ -116,9 +121,9 @@ class EnvSpec:
     id: str
     groups: tuple[ObservationGroup, ...]
     action: ActionSpec
-    control_dt: float
+    control_dt: NotNegative
     """Seconds per step, 0 if the task has no clock."""
-    max_episode_steps: int
+    max_episode_steps: WholeNumber
     """Steps after which an episode is truncated, 0 for never."""
     metrics: tuple[str, ...] = ()
     """Names in `Step.metrics`; those ending in `_episode` are totals, valid where the episode ended."""
@@ -178,21 +183,8 @@ class EnvSpec:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> EnvSpec:
-        groups = tuple(
-            ObservationGroup(
-                name=group["name"],
-                components=tuple(Component(**component) for component in group["components"]),
-                shape=tuple(group["shape"]),
-                dtype=group["dtype"],
-                heading=group.get("heading", ""),
-            )
-            for group in plain["groups"]
-        )
-        listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["action"].items()}
-        action = ActionSpec(**listed)
-        names = {k: tuple(plain.get(k, ())) for k in ("metrics", "flags")}  # older contracts have no flags
-        rest = {k: v for k, v in plain.items() if k not in ("groups", "action", *names)}
-        return cls(groups=groups, action=action, **names, **rest)
+        """The inverse; a ValueError that names what is missing or wrong."""
+        return from_config(cls, plain)
 
 
 @dataclass(slots=True)
@@ -278,6 +270,11 @@ class VecEnv:
         """Have `callback` called in steps that end an episode, before its instance is restarted: what is drawn there is
         the final state. None ends that. False: this environment cannot tell."""
         return False
+
+    def instance_bytes(self) -> int:
+        """About how much memory one more instance takes; a run that asks for too many is refused by it."""
+        numbers = sum(math.prod(group.shape) * group.torch_dtype.itemsize for group in self.spec.groups)
+        return 1000 + 8 * numbers  # several sets of buffers, and what every instance carries besides
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the environment behind an adapter (of every instance, where there are many)."""

@@ -27,6 +27,7 @@ from gaitway.core.config import ConfigError, read_config
 from gaitway.core.files import StateFileError, atomic_write_json, writing_advice
 from gaitway.core.signature import KeyFileError, same_signature, signature_of
 from gaitway.core.trust import Origin, TrustError, speaker
+from gaitway.envs.vec_env import EnvSpec
 
 NUMBERS = ("total_steps",)
 """What `gaitway resume` changes in a configuration; it names nothing."""
@@ -231,7 +232,14 @@ class RunFolder:
         return _read_json(self.code)
 
     def read_contract(self) -> dict[str, Any]:
-        return _read_json(self.contract)
+        contract = _read_json(self.contract)
+        try:
+            EnvSpec.from_dict(contract)
+        except ValueError as error:
+            raise RunFolderError(
+                f"{self.contract} is damaged ({error}); restore it from where the run was made"
+            ) from error
+        return contract
 
     def read_summary(self) -> dict[str, Any]:
         return _read_json(self.summary)

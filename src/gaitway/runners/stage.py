@@ -15,6 +15,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards
+from gaitway.runners.capacity import check_rows
 from gaitway.runners.cast import Cast, make_world, mentions
 
 log = logging.getLogger("gaitway")
@@ -32,6 +33,7 @@ class Stage:
         self.world = make_world(env, cast, others)
         self.variables = self.world.variables(rows) | cast.variables(env.num_envs, rows)
         self.variables |= rewards.variables(env.num_envs, rows)
+        check_rows(self.variables.values(), env.num_envs, rows, env.device)
         self.rollout = Workspace.dense(self.variables, env.device, extra_row=cast.memories())
         self.wiring = check_wiring([self.world.observe, *cast.agents, self.world.advance, *others], self.rollout)
         log.debug("who writes and reads what:\n%s", self.wiring)

@@ -15,16 +15,16 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from gaitway.core.config import configuration
 from gaitway.core.files import writing_advice
-from gaitway.core.ranges import Count, WholeNumber
+from gaitway.core.ranges import Count, Range, WholeNumber
 from gaitway.envs.pictures.overlay import LIME, Colour, Text, draw_text
 from gaitway.envs.pictures.render import Quality
-from gaitway.runners.encoders import FFMPEG_TIMEOUT_S, Encoder, check_kind, check_size, make_encoder
+from gaitway.runners.encoders import FFMPEG_TIMEOUT_S, LARGEST, Encoder, check_kind, check_size, make_encoder
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,9 @@ PATIENCE_S = 5.0
 """What training may wait for the encoder, over a whole film."""
 GLANCE_S = 0.2
 """Seconds between two looks at an encoder that is waited for."""
+
+
+Pixels = Annotated[int, Range(2, LARGEST)]
 
 
 @configuration
@@ -42,7 +45,7 @@ class VideoConfig:
     """Environment steps between two videos, 0 for none during training."""
     length: Count = 400
     """Steps after which a video ends, if the episode did not end before."""
-    size: tuple[Count, Count] = (480, 360)
+    size: tuple[Pixels, Pixels] = (480, 360)
     """Width and height in pixels, both even."""
     annotations: bool = True
     """Write time, return, speed and score into the picture."""

@@ -104,7 +104,7 @@ def test_options() -> None:
     assert NATIVE_TASKS["walker/walk"](target_speed=1.0).options == {}
     with pytest.raises(TypeError, match="did you mean 'target_speed'"):
         NATIVE_TASKS["walker/run"](target_sped=1.0)
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="use a number >= 0"):
         NATIVE_TASKS["walker/run"](target_speed=-1.0)
 
 

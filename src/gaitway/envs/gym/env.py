@@ -30,6 +30,9 @@ from gaitway.envs.gym.state import restore, snapshot
 from gaitway.envs.gym.vector import AsyncOptions, EnvFactory, autoreset_mode, check_workers, facts_of, make_vector
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 
+OBJECT_BYTES, PROCESS_BYTES = 20_000, 50_000_000
+"""What the smallest environments take: CartPole with its wrappers and spaces, and a process that imports gymnasium."""
+
 
 class GymnasiumEnv(VecEnv):
     """Gymnasium environments behind the VecEnv contract.
@@ -188,6 +191,11 @@ class GymnasiumEnv(VecEnv):
             self._vector.envs[:] = [Announcing.around(env, callback) for env in self._vector.envs]
         self._at_end = callback
         return True
+
+    def instance_bytes(self) -> int:
+        """A Python object each, or a process each."""
+        is_process = isinstance(self._vector.unwrapped, AsyncVectorEnv)
+        return super().instance_bytes() + (PROCESS_BYTES if is_process else OBJECT_BYTES)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method (or read an attribute) of every instance; a tuple, one entry per instance."""

@@ -226,7 +226,7 @@ def test_pictures_show_the_net_and_those_that_are_left() -> None:
 def test_what_makes_no_sense() -> None:
     with pytest.raises(ValueError, match="n_butterflies is 0"):
         make("cube/butterflies", n_butterflies=0)
-    with pytest.raises(ValueError, match=r"net_radius reaches from 0.0 to 0.0 m"):
+    with pytest.raises(ValueError, match=r"net_radius is 0; use a number > 0"):
         make("cube/butterflies", net_radius=0.0)
     with pytest.raises(TypeError, match="no option 'shaped'"):
         make("cube/butterflies", shaped=True)

@@ -142,7 +142,7 @@ def test_pole_options() -> None:
     model = NATIVE_TASKS["walker/polebalance"](pole_mass=0.2, pole_length=0.8).model
     assert model.body("pole_0").mass[0] == pytest.approx(0.2)
     assert model.geom("pole_0").size[1] == pytest.approx(0.4)
-    with pytest.raises(ValueError, match="n_poles 0; use positive numbers"):
+    with pytest.raises(ValueError, match="n_poles is 0; use an integer >= 1"):
         make("walker/polebalance", n_poles=0)
 
 

@@ -252,11 +252,11 @@ def test_pictures_show_the_targets() -> None:
 
 
 def test_what_makes_no_sense() -> None:
-    with pytest.raises(ValueError, match="num_targets is 65, goal_switch_steps 1; use 1 to 64"):
+    with pytest.raises(ValueError, match="num_targets is 65; use an integer from 1 to 64"):
         make("cube/gototargets", num_targets=65)
-    with pytest.raises(ValueError, match="goal_switch_steps 0"):
+    with pytest.raises(ValueError, match="goal_switch_steps is 0"):
         make("cube/gototargets", goal_switch_steps=0)
-    with pytest.raises(ValueError, match=r"goal_area reaches from -1.0 to -1.0 m"):
+    with pytest.raises(ValueError, match=r"goal_area is -1; use a number > 0"):
         make("cube/gotosphere", goal_area=-1.0)
     with pytest.raises(TypeError, match="no option 'num_targets'"):
         make("cube/gotosphere", num_targets=2)

@@ -30,7 +30,7 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, Number, Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
-from gaitway.envs.tasks.bisk.base import BiskConfig, between, check_range
+from gaitway.envs.tasks.bisk.base import BiskConfig, between
 from gaitway.envs.tasks.bisk.open_floor import FloorTask, add_mark, put_mark
 from gaitway.envs.vec_env import Component
 
@@ -67,9 +67,6 @@ class ButterfliesTask(FloorTask):
         config = self.config
         if self.robot.name != "cube":
             raise ValueError(f"{self.id}: only the cube has a net; use cube/butterflies")
-        check_range(self.id, goal_area=(config.goal_area,) * 2, net_radius=(config.net_radius,) * 2)
-        if config.n_butterflies < 1:
-            raise ValueError(f"{self.id}: n_butterflies is {config.n_butterflies}; use at least 1")
         self._disc = np.array([0.0, 0.0, HAND + HANDLE_LENGTH + config.net_radius])  # its centre in the cube's frame
 
     def add_course(self, spec: mujoco.MjSpec, decorated: bool) -> None:

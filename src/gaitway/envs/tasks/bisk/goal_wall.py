@@ -22,7 +22,7 @@ import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.core.config import configuration
-from gaitway.core.ranges import Number, Positive, WholeNumber
+from gaitway.core.ranges import NotNegative, Positive, WholeNumber
 from gaitway.envs.batch_task import STAGE_POSITION, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import SHAPED, BiskConfig, BiskTask, between
@@ -50,7 +50,7 @@ FREE = {
 class GoalWallConfig(BiskConfig):
     init_distance: Positive = 2.5
     """First x of the ball (m); wall and line stand as far behind it as ever."""
-    touch_ball_reward: Number = 0.0
+    touch_ball_reward: NotNegative = 0.0
     """If positive, paid once for the robot's first touch of the ball, and `touched_ball` is observed."""
     shaped: bool = False
     """Pays hits beside the goals too."""
@@ -65,11 +65,6 @@ class GoalWallTask(BiskTask):
 
     def prepare(self) -> None:
         config = self.config
-        if config.init_distance <= 0.0 or config.touch_ball_reward < 0.0:
-            raise ValueError(
-                f"{self.id}: init_distance is {config.init_distance}, touch_ball_reward {config.touch_ball_reward}; "
-                "use a positive distance (m) and a reward that is not negative"
-            )
         self.wall_x = config.init_distance + WALL_DISTANCE
         self.line_x = config.init_distance + LINE_DISTANCE
         self._goals = PLANAR_GOALS if self.robot.is_planar else GOALS

@@ -60,12 +60,6 @@ class PoleBalanceTask(BiskTask):
     config: PoleBalanceConfig
 
     def prepare(self) -> None:
-        config = self.config
-        if config.pole_mass <= 0.0 or config.pole_length <= 0.0 or config.n_poles < 1:
-            raise ValueError(
-                f"{self.id}: pole_mass is {config.pole_mass}, pole_length {config.pole_length}, n_poles "
-                f"{config.n_poles}; use positive numbers"
-            )
         self._joint_sizes = (1, 1) if self.robot.is_planar else (4, 3)
 
     def add_course(self, spec: mujoco.MjSpec, decorated: bool) -> None:

@@ -16,14 +16,14 @@ edition of the bipedal-skills benchmark, which puts the sphere of planar robots 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.core.config import configuration
-from gaitway.core.ranges import Count, Positive
+from gaitway.core.ranges import Count, Positive, Range
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
 from gaitway.envs.tasks.bisk.base import SHAPED, between, check_range
@@ -49,7 +49,7 @@ class TargetConfig(ShapedConfig):
 
 @configuration(kw_only=True)
 class GoToTargetsConfig(TargetConfig):
-    num_targets: Count = 2
+    num_targets: Annotated[int, Range(1, NUM_DRAWN)] = 2
     """How many targets are known at a time."""
     goal_area: Positive = 8.0
     """Targets lie in -goal_area..goal_area (m) in x and y."""
@@ -149,13 +149,7 @@ class GoToTargetsTask(TargetTask):
 
     def prepare(self) -> None:
         super().prepare()
-        config = self.config
-        if not 1 <= config.num_targets <= NUM_DRAWN or config.goal_switch_steps < 1:
-            raise ValueError(
-                f"{self.id}: num_targets is {config.num_targets}, goal_switch_steps {config.goal_switch_steps}; use "
-                f"1 to {NUM_DRAWN} targets and at least one step"
-            )
-        self.num_targets = config.num_targets
+        self.num_targets = self.config.num_targets
 
     def course_draws(self) -> int:
         return self.num_drawn * (1 if self.robot.is_planar else 2)

@@ -65,14 +65,6 @@ class VelocityControlTask(FloorTask):
     config: VelocityControlConfig
     stage = STAGE_VELOCITY  # the sensor of the velocity lags one substep behind otherwise
 
-    def prepare(self) -> None:
-        config = self.config
-        if config.max_speed <= 0.0 or config.reward_margin <= 0.0 or config.steps_before_changing_velocity < 1:
-            raise ValueError(
-                f"{self.id}: max_speed is {config.max_speed}, reward_margin {config.reward_margin}, "
-                f"steps_before_changing_velocity {config.steps_before_changing_velocity}; use positive numbers"
-            )
-
     def add_course(self, spec: mujoco.MjSpec, decorated: bool) -> None:
         world.add_floor(spec)
         spec.add_sensor(

@@ -104,7 +104,7 @@ class HumanoidSkillConfig(SkillConfig):
     feature_dist: str = field(default=HUMANOID_GROUPS, metadata={"also": dict})
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration(kw_only=True)
 class PointSkillConfig(SkillConfig):
     features: str = "body"
     feature_dist: str = field(default=POINT_GROUPS, metadata={"also": dict})
