@@ -34,7 +34,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gaitway.cli.config_file import DEFAULT, write_config
-from gaitway.core.config import ConfigError, UnknownKeyError, choose, did_you_mean, flatten, read_config, to_config
+from gaitway.core.config import (
+    ConfigError,
+    UnknownKeyError,
+    choose,
+    did_you_mean,
+    flatten,
+    load_yaml,
+    read_config,
+    to_config,
+)
 
 __all__ = ["CONF_FOLDER", "DEFAULT", "Composed", "compose", "list_experiments", "read_config", "write_config"]
 
@@ -219,6 +228,7 @@ class _Layers:
     def _read_file(self, name: str) -> None:
         self.file = Path(name)
         try:
+            load_yaml(self.file)  # refuses what only seems small, before OmegaConf writes it out
             content = OmegaConf.load(self.file)
         except OSError as error:
             raise ConfigError(f"cannot read config={name}: {error.strerror}; check the path", "config") from error
@@ -287,6 +297,8 @@ def _parse(text: str) -> Override:
         reason = str(error).splitlines()[0].rstrip(".")
         advice = "write key=value, and quote a value with spaces or commas: 'key=\"a, b\"'"
         raise ConfigError(f"cannot read the argument {text!r} ({reason}); {advice}") from error
+    except RecursionError as error:
+        raise ConfigError(f"the argument {text[:40]!r}... is nested too deeply; write it into a file") from error
     key = override.key_or_group
     if not key:
         raise ConfigError(f"cannot read the argument {text!r}; write key=value")
@@ -327,7 +339,7 @@ def _compose_once(layers: _Layers, arguments: list[str]) -> tuple[dict[str, Any]
         composed: Any = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
         plan = GlobalHydra.instance().config_loader().compute_defaults_list(_PRIMARY, arguments, RunMode.RUN)
         layers.chosen = {section: str(plan.overrides.known_choices[section]) for section in layers.choices}
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         reason = _one_line(error).replace(f"In '{_PRIMARY}': ", "").rstrip(".")
         raise ConfigError(f"cannot compose the configuration: {reason}; correct the argument or file") from error
     if "experiment" in composed:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -150,7 +151,10 @@ def check(options: argparse.Namespace) -> int:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"{text!r} is not understood; write options as name=value")
-        settings[name] = read_yaml(value, text)
+        try:
+            settings[name] = read_yaml(value, text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{text!r} is not understood; write options as name=value") from error
 
     def factory(num_envs: int, seed: int) -> VecEnv:
         return make_env(options.env, num_envs=num_envs, seed=seed, **settings)

@@ -175,17 +175,22 @@ def choose(choices: Mapping[str, Config], name: Any, key: str) -> Config:
 def read_config(path: str | Path) -> dict[str, Any]:
     """The mapping of a YAML file, read without any extension of YAML."""
     try:
-        size = Path(path).stat().st_size
-        if size > LARGEST_FILE:
-            raise ConfigError(f"{path} has {size:,} bytes; a configuration has at most {LARGEST_FILE:,}")
-        data = read_yaml(Path(path).read_text(encoding="utf-8"), str(path))
+        data = load_yaml(path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not YAML: {error}; correct it there") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}; correct it there") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds {_found(data)}; a configuration is a mapping of keys to values")
     return data
+
+
+def load_yaml(path: str | Path) -> Any:
+    """What a YAML file says, see `read_yaml`; errors of the file system and of YAML pass."""
+    size = Path(path).stat().st_size
+    if size > LARGEST_FILE:
+        raise ConfigError(f"{path} has {size:,} bytes; a configuration has at most {LARGEST_FILE:,}")
+    return read_yaml(Path(path).read_text(encoding="utf-8"), str(path))
 
 
 def read_yaml(text: str, where: str) -> Any:
@@ -194,8 +199,6 @@ def read_yaml(text: str, where: str) -> Any:
     try:
         data = yaml.safe_load(text)
         count = _values_in(data, {})
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}; correct it there") from error
     except RecursionError as error:
         raise ConfigError(f"{where} is nested too deeply, or contains itself; write its values out") from error
     except ValueError as error:  # a date or a number that Python does not have
