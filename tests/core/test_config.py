@@ -173,7 +173,7 @@ def test_resolve_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_class("absent.part:Robot", "env.id")
     with pytest.raises(ConfigError, match=r"has no 'Robt' \(did you mean 'Robot'\?\)"):
         resolve_class("own_module:Robt")
-    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+    with pytest.raises(ConfigError, match=r"needs the module .not_installed_anywhere., which is not installed"):
         resolve_class("needs_more:Robot")
 
 

@@ -23,7 +23,9 @@ from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.parts import find_part, judge_part, make_part, make_parts
 from gaitway.core.seeding import stream
 from gaitway.core.trust import Kind, judge, judge_file, judge_options, speaking
+from gaitway.core.user_code import UserCodeError
 from gaitway.data.dataset import DataConfig, Dataset
+from gaitway.envs.check import first_problem
 from gaitway.envs.env_agent import env_variables
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec, VecEnv
@@ -108,6 +110,9 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
             raise ConfigError(
                 "evaluation.env changes observations or actions; a policy needs those it was trained with"
             )
+        problem = first_problem(twin)
+        if problem is not None:
+            raise UserCodeError(f"{problem}; `gaitway check {config.env.id}` says more")
         known = result_names(twin.spec, config.evaluation)
     if config.evaluation.metric not in known:
         raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")

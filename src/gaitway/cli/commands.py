@@ -38,6 +38,7 @@ from gaitway.cli.train_config import TrainConfig, choices, default_run_dir, effe
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
 from gaitway.core.trust import Origin, run_folder_around, speaker, speaking
+from gaitway.core.user_code import UserCode
 from gaitway.data.dataset import Dataset
 from gaitway.envs.vec_env import VecEnv
 from gaitway.processes.workers import RemoteError
@@ -103,7 +104,8 @@ def train(options: argparse.Namespace) -> int:
         problem = folder.sign()
         if problem is not None:
             print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
-        return _run(config, folder, env, options.quiet, Plan())
+        with UserCode({}):
+            return _run(config, folder, env, options.quiet, Plan())
 
 
 def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | None) -> tuple[TrainConfig, RunFolder]:
@@ -161,7 +163,8 @@ def _resume(folder: RunFolder, device: str | None, limits: list[str], options: a
     with build_env(config) as env:
         if not config.origin.is_person:
             build_algorithm(config, env)  # what it must not name is refused before a line of the folder changes
-        return _run(config, folder, env, options.quiet, plan)
+        with UserCode({}):
+            return _run(config, folder, env, options.quiet, plan)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ def _run(options: argparse.Namespace) -> int:
     with handling(signals, leave):
         # after the parser, so that --help and usage errors do not wait for torch
         from gaitway.cli import commands
+        from gaitway.core.config import ConfigError
         from gaitway.core.trust import Origin, check_trusted, speaking
+        from gaitway.core.user_code import UserCodeError, told
 
     command = getattr(commands, options.command)
     try:
@@ -48,10 +50,15 @@ def _run(options: argparse.Namespace) -> int:
         name = error.args[0] if isinstance(error, Interrupted) else "SIGINT"
         print(f"gaitway: {said(name)}", file=sys.stderr)
         return EXIT_CODES[name]
-    except commands.USER_ERRORS as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
             return 0  # as `| head` does
         sentence = error.args[0] if isinstance(error, KeyError) and error.args else error
+        is_program = options.command == "bench"  # a script, which speaks for itself
+        if not (isinstance(error, ConfigError | UserCodeError) or is_program):
+            sentence = told(error) or sentence
+        if sentence is error and not isinstance(error, commands.USER_ERRORS):
+            raise
         print(f"gaitway: {sentence}", file=sys.stderr)
         if os.environ.get("GAITWAY_TRACEBACK"):
             traceback.print_exc()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import importlib
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -24,6 +23,7 @@ import yaml
 
 from gaitway.core.ranges import range_of, ranged_hints, refusal, words_of
 from gaitway.core.trust import Kind, judge, judge_kind, present_folder
+from gaitway.core.user_code import UserCodeError, import_user_module
 
 Config = TypeVar("Config")
 LARGEST_FILE = 1_000_000
@@ -149,10 +149,10 @@ def resolve_class(reference: str, key: str = "", kind: Kind | None = None) -> An
     try:
         judge(reference, key)
         with present_folder():
-            found: Any = importlib.import_module(module_name)
+            found: Any = import_user_module(module_name)
+    except UserCodeError as error:
+        raise ConfigError(f"{where}{error}", key) from error
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module was found and imports something that is not installed
         advice = "install it or start in the folder that holds it"
         raise ConfigError(f"{where}there is no module {error.name!r} for {reference!r}; {advice}", key) from error
     for part in name.split("."):

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from gaitway.core.config import ConfigError, UnknownKeyError, convert, did_you_mean, join, resolve_class
 from gaitway.core.ranges import ranged_hints
 from gaitway.core.trust import Kind, judge_file, judge_options, speaker
+from gaitway.core.user_code import told
 
 Converters = Mapping[Any, Callable[[Any, str], Any]]
 
@@ -76,7 +77,7 @@ def make_part(
     try:
         return make(*bound.args, **bound.kwargs)
     except (ValueError, TypeError, KeyError) as error:  # a check of the constructor
-        reason = str(error.args[0] if error.args else type(error).__name__)
+        reason = told(error) or str(error.args[0] if error.args else type(error).__name__)
         raise ConfigError(reason if reason.startswith(key) else f"{key}: {reason}", key) from error
 
 

@@ -139,7 +139,9 @@ class BatchTask:
         Tasks with much to draw override it, to compute on all rows at once; the numbers must be those of `draw`.
         """
         drawn = [self.draw(generator) for generator in generators]
-        return {name: np.array([start[name] for start in drawn]) for name in drawn[0]}
+        if not all(isinstance(start, Mapping) and start.keys() == drawn[0].keys() for start in drawn):
+            return drawn[-1]  # no starts; who called says what is wrong with them
+        return {name: _stacked([start[name] for start in drawn]) for name in drawn[0]}
 
     def before_reset(self) -> None:
         """`env.reset` was called: every instance is about to begin a new episode."""
@@ -261,6 +263,13 @@ class SettledTask(BatchTask):
     def skip_settling(self, numbers: np.ndarray) -> None:
         """Compute forces and positions of the instances `numbers` (int32) where they are."""
         self.batch.forward(numbers, stage=STAGE_ACCELERATION)
+
+
+def _stacked(values: list[Any]) -> Any:
+    try:
+        return np.array(values)
+    except ValueError:  # of different shapes: the caller names the first that is not as it should be
+        return values[-1]
 
 
 def record(metrics: Arrays, **values: np.ndarray) -> None:

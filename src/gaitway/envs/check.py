@@ -19,6 +19,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from gaitway.core.user_code import UserCodeError, place_of, told
 from gaitway.envs.check_rules import check_final_obs, check_lengths, check_reset_rows
 from gaitway.envs.check_trace import (
     Findings,
@@ -35,6 +36,7 @@ from gaitway.envs.check_trace import (
     record,
     same,
 )
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 
 EnvBuilder = Callable[[int, int], VecEnv]
@@ -101,6 +103,7 @@ class _Audit:
         checks: list[tuple[str, Callable[[], None]]] = [
             ("reading the spec", self.check_spec),
             ("stepping", self.check_steps),
+            ("what is written", self.check_written),
             ("episode ends", self.check_ends),
             ("repeating a run", self.check_repetition),
             ("seeding", self.check_seeds),
@@ -114,7 +117,8 @@ class _Audit:
             try:
                 check()
             except Exception as error:  # whatever a foreign environment raises belongs into the report
-                self.findings.add(f"raised {name}", f"{name} raised {type(error).__name__}: {error}")
+                said = str(error) if isinstance(error, UserCodeError) else told(error)
+                self.findings.add(f"raised {name}", said or f"{name} raised {type(error).__name__}: {error}")
             malformed = name in ("reading the spec", "stepping") and self.findings.sentences
             if malformed or "repeat" in self.findings.sentences:
                 self.report.skipped.append(
@@ -169,6 +173,12 @@ class _Audit:
                 return
             kept = flat(step)
             clones = copied(kept)
+
+    def check_written(self) -> None:
+        """Every reward, metric and component of an observation is written at some time by a native task."""
+        if isinstance(self.env, MujocoBatchEnv):
+            for what in self.env.never_written(self._actions(self.env)[:SHORT], self.seed):
+                self.findings.add(f"unwritten {what}", f"{what} is never written; fill it in place, [:] = ...")
 
     def check_ends(self) -> None:
         env = self.env
@@ -341,6 +351,22 @@ class _Audit:
             raise RuntimeError("only a factory can build environments")
         self.built.append(self.builder(num_envs, seed))
         return self.built[-1]
+
+
+def first_problem(env: VecEnv) -> str | None:
+    """What is wrong with the first observation and the first two steps, in a sentence; None if nothing."""
+    findings = Findings()
+    inspect_observation(env.reset(0), env.spec, env, "the observation of reset", findings)
+    if findings.sentences:
+        return f"{place_of(env, 'reset')}: {next(iter(findings.sentences.values()))}"
+    for number, action in enumerate(_random_actions(env.spec, 2, env.num_envs).to(env.device)):
+        step = env.step(action)
+        if not isinstance(step, Step):
+            return f"{place_of(env, 'step')} returned a {type(step).__name__}; it returns a gaitway.envs.vec_env.Step"
+        inspect_step(step, env, f"step {number}", findings)
+        if findings.sentences:
+            return f"{place_of(env, 'step')}: {next(iter(findings.sentences.values()))}"
+    return None
 
 
 def _builder(factory: EnvBuilder | str) -> EnvBuilder:

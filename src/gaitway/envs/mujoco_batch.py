@@ -21,9 +21,11 @@ from mujoco.batch import Batch, SimulationError
 from torch import Tensor
 
 from gaitway.core.seeding import EpisodeStreams
-from gaitway.envs.batch_task import STAGE_NONE, Arrays, BatchTask, action_spec
+from gaitway.core.user_code import UserCode, UserCodeError, blamed, place_of
+from gaitway.envs.batch_task import STAGE_NONE, Arrays, BatchTask, Rows, action_spec
 from gaitway.envs.episode_generator import EpisodeGenerator
-from gaitway.envs.step_buffers import FAULT_METRIC, StepBuffers
+from gaitway.envs.step_buffers import FAULT_METRIC, Slots, StepBuffers
+from gaitway.envs.task_rules import EXPECTED, check_drawn, check_frame_skip, check_returned, check_task
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
 
 if TYPE_CHECKING:
@@ -60,6 +62,11 @@ class MujocoBatchEnv(VecEnv):
             raise ValueError(f"num_envs is {num_envs}; use at least 1")
         if dtype not in _NUMPY_DTYPE:
             raise ValueError(f"dtype is {dtype}; observations are torch.float32 or torch.float64")
+        self._user_code = UserCode(EXPECTED)
+        with self._user_code:
+            check_task(task)
+            task.model  # noqa: B018  a property of the user's, or built of the user's file
+        check_frame_skip(task)
         self.task = task
         self.num_envs = num_envs
         self.num_threads = choose_num_threads(num_threads, num_envs)
@@ -68,7 +75,10 @@ class MujocoBatchEnv(VecEnv):
         self._generators = EpisodeGenerator(self._streams)
         self.spec = _environment_spec(task, id or task.id, dtype)
         self._batch: Batch | None = Batch(task.model, num_envs, self.num_threads, task.persistent)
-        task.attach(self._batch)
+        with self._user_code:
+            task.attach(self._batch)
+        if not getattr(task, "_attached", False):
+            raise UserCodeError(blamed(task, "attach", "did not take the arrays", EXPECTED))
         self._state = self._batch.state
         # time, positions, velocities and activations come first in a state row; whatever is wrong shows there
         self._moving_state = self._state[:, : 1 + task.model.nq + task.model.nv + task.model.na]
@@ -83,7 +93,7 @@ class MujocoBatchEnv(VecEnv):
         self._start_rows = {name: np.zeros_like(array) for name, array in self._buffers.obs.items()}
         # reward and metrics in float64, one row each, in the order of `StepBuffers.scalars`
         self._scalars = np.zeros((1 + len(self.spec.metrics), num_envs))
-        self._scalar_metrics = dict(zip(self.spec.metrics, self._scalars[1:], strict=True))
+        self._scalar_metrics = Slots(dict(zip(self.spec.metrics, self._scalars[1:], strict=True)), "metrics")
         self._ended = np.zeros(num_envs, dtype=bool)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._camera: Camera | None = None
@@ -95,10 +105,15 @@ class MujocoBatchEnv(VecEnv):
         if seed is not None:
             self._generators.forget()
         self._simulation()
-        self.task.before_reset()
-        return self._restart_all({})
+        with self._user_code:
+            self.task.before_reset()
+            return self._restart_all({})
 
     def step(self, action: Tensor) -> Step:
+        with self._user_code:
+            return self._step(action)
+
+    def _step(self, action: Tensor) -> Step:
         controls = self._controls(action)
         self._simulation()
         previous, now = self._next_buffers()
@@ -225,6 +240,39 @@ class MujocoBatchEnv(VecEnv):
         data = mujoco.MjData(self.task.model)
         return int(data.nbuffer + data.narena)
 
+    def never_written(self, actions: Tensor, seed: int = 0) -> list[str]:
+        """The reward, metrics and components of observations that the task leaves alone, in resets and the steps of
+        `actions` [T, B, A]; physics starts anew from `seed`."""
+        rooms = [self._buffers, self._other_buffers]
+        targets = {
+            name: [self._start_rows[name], *(each.final_obs[name] for each in rooms)] for name in self._start_rows
+        }
+        for array in (self._scalars, *(each for arrays in targets.values() for each in arrays)):
+            array.fill(np.nan)
+        self.reset(seed)
+        for action in actions:
+            self.step(action.clone())
+        found = [
+            f"{'reward' if not row else 'metric ' + repr(self.spec.metrics[row - 1])}"
+            for row in range(len(self._scalars))
+            if np.isnan(self._scalars[row]).all()
+        ]
+        found = [name for name in found if name != f"metric {FAULT_METRIC!r}"]
+        for group in self.spec.groups:
+            left = np.logical_and.reduce(
+                [np.isnan(array).reshape(-1, *group.shape).all(0) for array in targets[group.name]]
+            )
+            names = [part.name for part in group.components if group.is_vector and left[group.columns(part.name)].all()]
+            found += (
+                [f"observation {group.name!r}"]
+                if left.all()
+                else [f"{name!r} of observation {group.name!r}" for name in names]
+            )
+        for array in (self._scalars, *(each for arrays in targets.values() for each in arrays)):
+            np.nan_to_num(array, copy=False)
+        self.reset(seed)
+        return [f"{what} of {place_of(self.task, 'observe' if 'observation' in what else 'outcome')}" for what in found]
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of this environment or of its task."""
         owner = self if hasattr(self, name) else self.task
@@ -285,9 +333,16 @@ class MujocoBatchEnv(VecEnv):
     def _measure(self, now: StepBuffers) -> None:
         """Let the task judge and observe all instances; its float64 numbers are cast in one pass."""
         now.terminated.fill(False)
-        self.task.outcome(self.task.ctrl, self._scalars[0], now.terminated, self._scalar_metrics)
-        self.task.observe(ALL, now.final_obs)
+        said = self.task.outcome(self.task.ctrl, self._scalars[0], now.terminated, self._scalar_metrics)
+        if said is not None:
+            check_returned(self.task, "outcome", said)
+        self._observe(ALL, now.final_obs)
         np.copyto(now.scalars, self._scalars, casting="same_kind")
+
+    def _observe(self, rows: Rows, out: Arrays) -> None:
+        said = self.task.observe(rows, out)
+        if said is not None:
+            check_returned(self.task, "observe", said)
 
     def _follow_up(self, rows: np.ndarray, obs: dict[str, np.ndarray]) -> None:
         """Begin the next episodes of `rows`, whose last ones ended in this step."""
@@ -307,14 +362,32 @@ class MujocoBatchEnv(VecEnv):
         task = self.task
         self._state[rows] = self._default_state
         drawn = task.draw_many(self._generators.each(rows), len(rows))
-        for name, target in {"qpos": task.qpos, "qvel": task.qvel, **task.layout}.items():
+        targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
+        self._check_drawn(drawn, len(rows), targets)
+        for name, target in targets.items():
             target[rows] = given[name][rows] if given and name in given else drawn[name]
         self._elapsed[rows] = 0
         task.start(rows)
-        first = {name: array[: len(rows)] for name, array in self._start_rows.items()}
-        task.observe(rows, first)
+        first = Slots({name: array[: len(rows)] for name, array in self._start_rows.items()}, "groups")
+        self._observe(rows, first)
         for name, array in first.items():
             obs[name][rows] = array
+
+    def _check_drawn(self, drawn: Any, count: int, targets: Arrays) -> None:
+        """Look at what was drawn; a task with `draw` alone is told about one episode, as it wrote it."""
+        single = type(self.task).draw_many is BatchTask.draw_many
+        wanted = {name: (count, *target.shape[1:]) for name, target in targets.items()}
+        if isinstance(drawn, Mapping) and drawn.keys() == wanted.keys():
+            arrays = [drawn[name] for name in wanted]
+            if all(
+                isinstance(array, np.ndarray) and array.shape == shape and array.dtype.kind in "fiub"
+                for array, shape in zip(arrays, wanted.values(), strict=True)
+            ) and all(math.isfinite(np.add.reduce(array, axis=None, dtype=np.float64)) for array in arrays):
+                return
+        if single and isinstance(drawn, Mapping):
+            drawn = {name: value[0] if np.shape(value)[:1] == (count,) else value for name, value in drawn.items()}
+        shapes = {name: target.shape[1:] for name, target in targets.items()} if single else wanted
+        check_drawn(self.task, "draw" if single else "draw_many", drawn, shapes)
 
 
 def _tensors(arrays: Arrays) -> dict[str, Tensor]:

@@ -12,11 +12,13 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import torch
 
@@ -25,15 +27,21 @@ from gaitway.core.execution import check_device
 from gaitway.core.parts import make_part
 from gaitway.core.seeding import check_seed
 from gaitway.core.trust import judge_options
+from gaitway.core.user_code import UserCode, UserCodeError, place_of
+from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.gym.registration import NAMESPACE
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.toys.toy_env import ToyEnv
 from gaitway.envs.toys.toys import TOYS
-from gaitway.envs.vec_env import VecEnv
+from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.envs.wrappers import make_wrapper
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+
+
+COMMON = ("num_envs", "seed", "num_threads", "device", "dtype", "purpose")
+"""What every environment is made with."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +92,6 @@ def make_env(
 
 def list_envs() -> list[EnvInfo]:
     """Everything that `make_env` can name by itself; EnvPool's own list is `envpool.list_all_envs()`."""
-    import gymnasium
-
     native = [EnvInfo(name, "native", task.description) for name, task in NATIVE_TASKS.items()]
     toys = [EnvInfo(name, "toy", " ".join((toy.__doc__ or "").split("\n\n")[0].split())) for name, toy in TOYS.items()]
     foreign = [
@@ -113,8 +119,42 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
 
         return EnvPoolEnv(rest, **common, **options)
     if rest:
-        return resolve_class(id, "env.id", VecEnv)(**common, **options)
+        return _make_own(id, common, options)
     raise ValueError(f"no environment {id!r}; {_nearest(id)}")
+
+
+OWN = {"__init__": f"takes {', '.join(COMMON)} and its options; write **common for those that it does not need"}
+
+
+def _make_own(id: str, common: Mapping[str, Any], options: Mapping[str, Any]) -> VecEnv:
+    """An environment of the user's; what is no `VecEnv` is refused."""
+    made = resolve_class(id, "env.id")
+    if isinstance(made, type) and not issubclass(made, VecEnv):
+        advice = "derive it from gaitway.VecEnv"
+        if issubclass(made, gymnasium.Env):
+            advice = "register it with gymnasium and use gymnasium:ID"
+        elif issubclass(made, BatchTask):
+            advice = "name a class or function that returns MujocoBatchEnv(task, num_envs, ...)"
+        raise UserCodeError(f"env.id: {place_of(made)} is no VecEnv; {advice}")
+    if not callable(made):
+        raise UserCodeError(f"env.id: {id!r} is {made!r}; name a class or a function that returns a VecEnv")
+    try:
+        inspect.signature(made).bind(**common, **options)
+    except TypeError as error:
+        name = place_of(made) if isinstance(made, type) else id
+        raise UserCodeError(f"env.id: {name}: {error}; its constructor {OWN['__init__']}") from error
+    with UserCode(OWN):
+        env = made(**common, **options)
+    if not isinstance(env, VecEnv):
+        raise UserCodeError(f"env.id: {id!r} made a {type(env).__name__}; it should make a gaitway.VecEnv")
+    for name, kind in (("spec", EnvSpec), ("num_envs", int), ("device", torch.device)):
+        if not isinstance(getattr(env, name, None), kind):
+            raise UserCodeError(f"env.id: {place_of(env)} does not set self.{name}; set it to a {kind.__name__}")
+    if env.num_envs != common["num_envs"]:
+        raise UserCodeError(
+            f"env.id: {place_of(env)} has num_envs {env.num_envs}, and {common['num_envs']} were asked for"
+        )
+    return env
 
 
 def _is_makeable(spec: GymnasiumSpec) -> bool:

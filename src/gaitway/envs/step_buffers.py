@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gaitway.core.config import did_you_mean
 from gaitway.envs.vec_env import EnvSpec, Observation, Step
 
 FAULT_METRIC = "physics_error"
+
+
+class Slots(dict[str, np.ndarray]):
+    """Arrays by name that a task fills. `slots["speed"] = values` writes into the array, as `slots["speed"][:] =` does;
+    a name that was not declared is an error."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], kind: str) -> None:
+        super().__init__(arrays)
+        self.kind = kind
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self[name][...] = value
+
+    def __missing__(self, name: Any) -> np.ndarray:
+        hint = did_you_mean(str(name), self)
+        raise KeyError(f"{name!r} is not among the {self.kind} that the task declares: {', '.join(self)}{hint}")
 
 
 class StepBuffers:
@@ -22,7 +40,7 @@ class StepBuffers:
     def __init__(self, spec: EnvSpec, num_envs: int, dtype: type[np.floating]) -> None:
         shapes = {group.name: (num_envs, *group.shape) for group in spec.groups}
         self.obs = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
-        self.final_obs = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
+        self.final_obs = Slots({name: np.zeros(shape, dtype) for name, shape in shapes.items()}, "groups")
         self.scalars = np.zeros((1 + len(spec.metrics), num_envs), dtype)
         self.reward = self.scalars[0]
         self.metrics = dict(zip(spec.metrics, self.scalars[1:], strict=True))

@@ -24,10 +24,20 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from torch import Tensor
 
 from gaitway.core.seeding import PURPOSES, instance_seeds
+from gaitway.core.user_code import UserCode, is_foreign
 from gaitway.envs.action_arrays import ActionReader
 from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec, StepBuffers, moved, resized
 from gaitway.envs.gym.state import restore, snapshot
-from gaitway.envs.gym.vector import AsyncOptions, EnvFactory, autoreset_mode, check_workers, facts_of, make_vector
+from gaitway.envs.gym.vector import (
+    EXPECTED,
+    AsyncOptions,
+    EnvFactory,
+    autoreset_mode,
+    check_workers,
+    draws_pictures,
+    facts_of,
+    make_vector,
+)
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 
 OBJECT_BYTES, PROCESS_BYTES = 20_000, 50_000_000
@@ -64,16 +74,19 @@ class GymnasiumEnv(VecEnv):
             raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
         if options and not isinstance(source, str):
             raise ValueError(f"options {sorted(options)} go to gymnasium.make; a ready environment takes none")
-        if isinstance(source, str) and purpose == "evaluation" and num_envs == 1:
+        is_filmed = isinstance(source, str) and purpose == "evaluation" and num_envs == 1
+        if is_filmed and "render_mode" not in options and draws_pictures(str(source)):
             options.setdefault("render_mode", "rgb_array")  # one instance for evaluation is what films are made of
         for key, names in (("metrics", metrics), ("flags", flags)):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
                 raise ValueError(f"{key} is {names!r}; write a list of names of the info dict, [is_success]")
         metrics = tuple(dict.fromkeys((*metrics, *flags)))
         self._async = AsyncOptions.of(async_options)
-        self._vector = make_vector(source, num_envs, vectorization, self._async, tuple(metrics), options)
+        with UserCode(EXPECTED):
+            self._vector = make_vector(source, num_envs, vectorization, self._async, tuple(metrics), options)
         self.num_envs = int(self._vector.num_envs)
         self.device = torch.device(device)
+        self._stepping = UserCode(EXPECTED, self._owner(), "step")
         self._mode = autoreset_mode(self._vector)
         self._purpose = purpose
         self._observations = ObservationCodec(self._vector.single_observation_space, dtype)
@@ -179,7 +192,10 @@ class GymnasiumEnv(VecEnv):
 
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         if self._vector.render_mode != "rgb_array":
-            raise ValueError(f"{self.spec.id} was made without pictures; make it with render_mode='rgb_array'")
+            raise ValueError(
+                f"{self.spec.id} was made without pictures; it is drawn if it takes "
+                "render_mode='rgb_array' and names it in metadata['render_modes']"
+            )
         singles = self._single_envs()
         frames: Any = singles[index].render() if singles else (self._vector.render() or ())[index]
         return resized(np.asarray(frames, dtype=np.uint8), width, height)
@@ -243,13 +259,20 @@ class GymnasiumEnv(VecEnv):
         if isinstance(self._vector, AsyncVectorEnv) and self._async.reset_timeout_s is not None:
             self._vector.reset_async(seed=seed)  # type: ignore[arg-type]
             return self._wait("reset", self._vector.reset_wait, self._async.reset_timeout_s)[0]
-        return self._vector.reset(seed=seed)[0]  # type: ignore[arg-type]
+        with UserCode(EXPECTED, self._owner(), "reset"):
+            return self._vector.reset(seed=seed)[0]  # type: ignore[arg-type]
 
     def _advance(self, values: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if isinstance(self._vector, AsyncVectorEnv) and self._async.step_timeout_s is not None:
             self._vector.step_async(values)
             return self._wait("step", self._vector.step_wait, self._async.step_timeout_s)
-        return self._vector.step(values)
+        with self._stepping:
+            return self._vector.step(values)
+
+    def _owner(self) -> Any:
+        """An environment of the vector, for what is said about its methods; None where they live elsewhere."""
+        singles = self._single_envs()
+        return singles[0].unwrapped if singles and is_foreign(singles[0].unwrapped) else None
 
     def _wait(self, name: str, wait: Callable[..., Any], timeout_s: float) -> Any:
         try:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import inspect
 import multiprocessing
 import os
 import queue
@@ -16,6 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import concatenate, iterate
@@ -23,10 +25,20 @@ from gymnasium.vector.utils import concatenate, iterate
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Positive
 from gaitway.core.trust import judge, judge_options, present_folder
+from gaitway.core.user_code import UserCodeError, blamed
 from gaitway.envs.gym.async_workers import PATIENCE_S, Team, WatchedPipe, end_processes, serve
 from gaitway.processes.lifeline import end_before_exit, tie, without_signals
 
 EnvFactory = Callable[[], gymnasium.Env]
+
+
+EXPECTED = {
+    "step": "returns (observation, reward, terminated, truncated, info), the reward a number and the observation of "
+    "observation_space",
+    "reset": "takes seed= and options= and returns (observation, info), the observation of observation_space",
+    "__init__": "sets observation_space and action_space, and takes render_mode=None if there are pictures",
+}
+"""What gymnasium's API says of the methods of an environment."""
 
 
 @configuration
@@ -93,7 +105,11 @@ class _LeanSync(_LeanInfos, SyncVectorEnv):
         infos: dict[str, Any] = {}
         rewards, terminations, truncations = self._rewards, self._terminations, self._truncations
         for index, (env, action) in enumerate(zip(self.envs, iterate(self.action_space, actions), strict=True)):
-            obs, rewards[index], terminated, truncated, info = env.step(action)
+            said = env.step(action)
+            try:
+                obs, rewards[index], terminated, truncated, info = said
+            except (TypeError, ValueError) as error:
+                raise UserCodeError(blamed(env.unwrapped, "step", f"returned {_described(said)}", EXPECTED)) from error
             terminations[index], truncations[index] = terminated, truncated
             if terminated or truncated:
                 infos.setdefault("final_obs", np.full(self.num_envs, None, dtype=object))[index] = obs
@@ -112,6 +128,13 @@ class _LeanSync(_LeanInfos, SyncVectorEnv):
             np.concatenate(self._env_obs, out=batch.reshape(-1, *space.shape[1:]))  # type: ignore[arg-type]
             return batch
         return concatenate(space, self._env_obs, batch)
+
+
+def _described(said: Any) -> str:
+    if isinstance(said, tuple | list):
+        kinds = ", ".join(type(each).__name__ for each in said)
+        return f"{len(said)} values ({kinds})"
+    return "nothing (None)" if said is None else f"a {type(said).__name__}"
 
 
 class _LeanAsync(_LeanInfos, AsyncVectorEnv):
@@ -219,6 +242,9 @@ def make_vector(
             vector = _LeanAsync(factories, name, autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
         else:
             raise ValueError(f"vectorization is {vectorization!r}; use 'sync' or 'async'")
+    except (TypeError, AttributeError) as error:
+        _check_spaces(factories[0], error)
+        raise
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(f"gymnasium has no environment {source!r}; {nearest(str(source))}") from error
     vector.kept_metrics = metrics  # type: ignore[attr-defined]
@@ -242,6 +268,31 @@ def check_workers(vector: VectorEnv) -> None:
             if isinstance(pipe, WatchedPipe):
                 pipe.team.check()
                 return
+
+
+def _check_spaces(factory: EnvFactory, error: Exception) -> None:
+    """Whether an environment that no vector could be made of lacks its spaces."""
+    with factory() as env:
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, name, None), spaces.Space):
+                deed = f"sets {name} to {getattr(env, name, None)!r}, which is no space of gymnasium"
+                raise UserCodeError(blamed(env.unwrapped, "", deed)) from error
+
+
+def draws_pictures(id: str) -> bool:
+    """Whether an environment says that it can be made with `render_mode="rgb_array"`; others are not filmed."""
+    try:
+        entry = gymnasium.spec(id).entry_point
+        made = load_env_creator(entry) if isinstance(entry, str) else entry
+    except (gymnasium.error.Error, ImportError, AttributeError):  # who makes it says what is wrong
+        return False
+    modes = getattr(made, "metadata", {}).get("render_modes", ())
+    try:
+        parameters = inspect.signature(made).parameters.values()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return "rgb_array" in modes
+    takes = any(each.name == "render_mode" or each.kind is each.VAR_KEYWORD for each in parameters)
+    return takes and ("rgb_array" in modes or not isinstance(made, type))
 
 
 def nearest(id: str) -> str:
