@@ -38,7 +38,7 @@ BAR_HEIGHT = 1.0
 TOUCHED = (0.8, 0.0, 0.0, 1.0)
 """Colour of a bar whose touch cost a point."""
 
-Height = float | str
+Height = Positive | str
 
 
 @configuration(kw_only=True)
