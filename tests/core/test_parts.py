@@ -164,9 +164,9 @@ def test_dataclasses_functions_and_open_options() -> None:
         ({"name": "count", "kind": "pairs"}, "rewards[1].kind is 'pairs' (did you mean 'pair'?); the choices are"),
         ({"name": "count", "scale": {"strt": 1, "end": 2}}, "there is no key 'rewards[1].scale.strt' (did you mean"),
         ({"name": "count", "scale": {"start": 1, "end": 1}}, "rewards[1].scale: start and end are the same"),
-        ({"name": "count", "steps": -1}, "rewards[1]: steps is -1; use at least 0"),
-        ({"name": "failing", "what": "type"}, "rewards[1]: wants more"),
-        ({"name": "failing", "what": "key"}, "rewards[1]: no group 'x'"),
+        ({"name": "count", "steps": -1}, "raised ValueError: steps is -1; use at least 0"),
+        ({"name": "failing", "what": "type"}, "raised TypeError: wants more"),
+        ({"name": "failing", "what": "key"}, "raised KeyError: no group 'x'"),
     ],
 )
 def test_mistakes_are_one_sentence(entry: dict[str, Any], sentence: str) -> None:

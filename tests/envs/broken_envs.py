@@ -341,7 +341,7 @@ BROKEN: dict[str, tuple[Callable[[int, int], VecEnv], str]] = {
         (ChangesAction, pendulum, "step changed the action in place"),
         (AcceptsNan, pendulum, "step accepted an action with NaN"),
         (AcceptsAnyShape, pendulum, "step accepted an action with one row too many"),
-        (RefusesOutliers, pendulum, "wrong actions raised ValueError: outside the box"),
+        (RefusesOutliers, pendulum, "raised ValueError: outside the box"),
         (MetricMissing, cartpole, "metrics are ['angle']; the spec promises ['angle', 'angle_episode']"),
         (MetricScalar, cartpole, "metric 'angle' has shape []; it must be [4]"),
         (IgnoresSeed, pendulum, "reset(seed) ignores the seed"),
@@ -351,6 +351,6 @@ BROKEN: dict[str, tuple[Callable[[int, int], VecEnv], str]] = {
         (AgesIgnored, pendulum, "after set_elapsed([11, 0, 1, 2]) elapsed is [0, 0, 0, 0]"),
         (ValidUnannounced, pendulum, "valid is wrong: the spec has no reset rows"),
         (ResetRowsUnmarked, pendulum, "valid is None although the spec says reset_rows"),
-        (Explodes, pendulum, "storing the state raised RuntimeError: no state today"),
+        (Explodes, pendulum, "raised RuntimeError: no state today"),
     ]
 }

@@ -33,7 +33,7 @@ def test_a_machine_that_does_not_tell_is_trusted(monkeypatch):
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(5, "5 bytes"), (1_000, "1.0 kB"), (204_400_000, "204 MB"), (999_600_000, "1.0 GB"), (5 * 10**15, "5000 TB")],
+    [(5, "5 bytes"), (1_000, "1.0 kB"), (204_400_000, "204 MB"), (999_600_000, "1.0 GB"), (5 * 10**15, "5.0 PB")],
 )
 def test_bytes_in_words(count, words):
     assert in_words(count) == words

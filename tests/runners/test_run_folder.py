@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from gaitway.core.files import StateFileError
+from gaitway.envs.registry import make_env
+from gaitway.envs.vec_env import EnvSpec
 from gaitway.runners.run_folder import RunFolder, RunFolderError
 
 
@@ -37,9 +39,13 @@ def test_the_run_id_survives_a_new_record_and_a_move(tmp_path: Path) -> None:
 
 def test_small_files_come_back(tmp_path: Path) -> None:
     folder = finished_run(tmp_path / "a")
-    folder.write_contract({"id": "walker/run"})
+    contract = make_env("toy/pendulum").spec.to_dict()
+    folder.write_contract(contract)
     folder.write_summary({"best": {"return": float("nan")}, "steps": 3})
-    assert folder.read_contract() == {"id": "walker/run"}
+    assert EnvSpec.from_dict(folder.read_contract()).to_dict() == contract
+    folder.write_contract({"id": "walker/run"})
+    with pytest.raises(RunFolderError, match=r"contract\.json is damaged \(groups is missing"):
+        folder.read_contract()
     assert folder.read_summary() == {"best": {"return": None}, "steps": 3}
 
 

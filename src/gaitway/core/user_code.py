@@ -16,9 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gaitway
-
-OURS = tuple(str(Path(folder).resolve()) for folder in gaitway.__path__)
+OURS = (str(Path(__file__).resolve().parents[1]),)
 LIBRARIES = tuple(str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib"))
 
 

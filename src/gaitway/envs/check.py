@@ -118,7 +118,8 @@ class _Audit:
                 check()
             except Exception as error:  # whatever a foreign environment raises belongs into the report
                 said = str(error) if isinstance(error, UserCodeError) else told(error)
-                self.findings.add(f"raised {name}", said or f"{name} raised {type(error).__name__}: {error}")
+                what = f"{name}: {said}" if said else f"{name} raised {type(error).__name__}: {error}"
+                self.findings.add(f"raised {name}", what)
             malformed = name in ("reading the spec", "stepping") and self.findings.sentences
             if malformed or "repeat" in self.findings.sentences:
                 self.report.skipped.append(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gaitway.agents.action_range import ActionRange
 from gaitway.core.config import from_config
+from gaitway.core.ranges import Count
 from gaitway.core.seeding import stream
 from gaitway.envs.tasks.skills.goal_spaces import rank
 from gaitway.envs.trials import run_trials
@@ -35,7 +36,7 @@ class TaskCurriculum:
 
     name = "curriculum"
 
-    def __init__(self, algorithm: Any, interval: int | None = 100_000, **options: Any) -> None:
+    def __init__(self, algorithm: Any, interval: Count | None = 100_000, **options: Any) -> None:
         if not isinstance(algorithm, MultitaskSAC):
             raise ValueError("the curriculum chooses among the tasks of skills; use it with algorithm=multitask_sac")
         if interval is not None and interval < 1:
@@ -128,7 +129,7 @@ class SkillFileWriter:
 
     name = "skill_file"
 
-    def __init__(self, algorithm: Any, floors: bool = True, trials: int = 50) -> None:
+    def __init__(self, algorithm: Any, floors: bool = True, trials: Count = 50) -> None:
         if not isinstance(algorithm, MultitaskSAC):
             raise ValueError("a skill file holds goal-reaching skills; use it with algorithm=multitask_sac")
         if trials < 1:

@@ -119,9 +119,9 @@ def test_a_seed_is_an_episode_and_none_goes_on():
     assert data_equivalence(env.reset(seed=5)[0], first, exact=True)
     assert data_equivalence(env.reset()[0], second, exact=True)
     for wrong in (-1, 1.5, "1", True):
-        with pytest.raises(ValueError, match="use a non-negative integer"):
+        with pytest.raises(ValueError, match="use an integer >= 0"):
             env.reset(seed=wrong)
-        with pytest.raises(ValueError, match="use a non-negative integer"):
+        with pytest.raises(ValueError, match="use an integer >= 0"):
             make_vec().reset(seed=wrong)
     with pytest.raises(ValueError, match="reset has no option 'mask'; it takes none"):
         env.reset(options={"mask": 1})

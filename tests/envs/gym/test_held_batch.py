@@ -37,7 +37,7 @@ def test_seeds_begin_streams_of_their_own():
     assert torch.equal(begun[0], held(1).restart(np.array([0]), [None])["policy"][0])
     assert torch.equal(begun[1], held(3).reset(0)["policy"][1])
     assert torch.equal(env.restart(np.array([], dtype=np.int64), [])["policy"], begun)
-    with pytest.raises(ValueError, match="non-negative"):
+    with pytest.raises(ValueError, match="use an integer >= 0"):
         env.restart(np.array([0]), [-1])
 
 
