@@ -128,7 +128,7 @@ OWN = {"__init__": f"takes {', '.join(COMMON)} and its options; write **common f
 
 def _make_own(id: str, common: Mapping[str, Any], options: Mapping[str, Any]) -> VecEnv:
     """An environment of the user's; what is no `VecEnv` is refused."""
-    made = resolve_class(id, "env.id")
+    made = resolve_class(id, "env.id", VecEnv)
     if isinstance(made, type) and not issubclass(made, VecEnv):
         advice = "derive it from gaitway.VecEnv"
         if issubclass(made, gymnasium.Env):
