@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from gaitway.algorithms.reinforce import Reinforce, ReinforceConfig
     from gaitway.algorithms.sac import SAC, SACConfig
     from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
+    from gaitway.cli.python_runs import LoadedRun, load, train
     from gaitway.core.agent import Agent, Agents, TemporalAgent
     from gaitway.core.agent_files import load_agent, save_agent
     from gaitway.core.checks import check_transitions

@@ -42,7 +42,7 @@ def test_films_are_handed_over_once_with_their_steps(tmp_path):
     found = one.finished_films(wait=True)
     assert found == [(100, tmp_path / "100.mp4"), (200, tmp_path / "200.mp4")]
     assert one.finished_films(wait=True) == []
-    assert iio.imread(found[0][1], plugin="FFMPEG").shape == (4, 64, 96, 3)
+    assert iio.imread(found[0][1], plugin="FFMPEG").shape == (5, 64, 96, 3)
 
 
 @needs_film

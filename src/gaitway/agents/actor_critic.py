@@ -20,6 +20,7 @@ from gaitway.agents.blocks import Block, make_blocks
 from gaitway.agents.observations import GroupNormalisers, Observations, ObservingPolicy, StateVariable
 from gaitway.agents.policy import make_network
 from gaitway.core.config import configuration
+from gaitway.core.plain import objects_given
 from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
@@ -135,6 +136,7 @@ class ActorCritic(ObservingPolicy):
         super().__init__(
             spec, config.observations, config.normalise_observations, config.observation_clip, (*made, *blocks)
         )
+        self.objects = objects_given(block=blocks, network=[each for each in (actor, critic) if each is not None])
         self.head = make_distribution(spec.action, config.distribution.kind, **distribution_options(spec, config))
         # a small last layer makes the first policy nearly the same everywhere (Andrychowicz et al. 2021)
         self.actor = self._branch("actor", config.memory, self.head.inputs, 0.01, generator, actor)

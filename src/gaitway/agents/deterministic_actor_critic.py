@@ -17,6 +17,7 @@ from gaitway.agents.blocks import Block
 from gaitway.agents.policy import is_overridden
 from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy, make_actor, make_critics
 from gaitway.core.config import configuration
+from gaitway.core.plain import objects_given
 from gaitway.core.ranges import Count, NotNegative
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.ensemble import Ensemble
@@ -59,6 +60,7 @@ class DeterministicActorCritic(ReplayPolicy):
         check_finite_limits(spec, "a deterministic actor")
         normalise, clip = config.normalise_observations, config.observation_clip
         super().__init__(spec, config.observations, normalise, clip, (*config.blocks, *blocks), generator)
+        self.objects = objects_given(block=blocks, network=[each for each in (actor, critic) if each is not None])
         actions = len(spec.action.names)
         self.actor = actor or make_actor(config, self.input_size("actor"), actions, generator)
         self.critic = critic or make_critics(config, self.input_size("critic") + actions, 1, generator)

@@ -20,6 +20,7 @@ from gaitway.agents.blocks import Block
 from gaitway.agents.policy import is_overridden
 from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy, make_actor, make_critics
 from gaitway.core.config import configuration
+from gaitway.core.plain import objects_given
 from gaitway.core.ranges import INCREASING, Range
 from gaitway.envs.vec_env import ActionSpec, EnvSpec
 from gaitway.functional.soft_losses import squashed_action
@@ -57,6 +58,7 @@ class SoftActorCritic(ReplayPolicy):
         self.config = config = config or SoftActorCriticConfig()
         normalise, clip = config.normalise_observations, config.observation_clip
         super().__init__(spec, config.observations, normalise, clip, (*config.blocks, *blocks), generator)
+        self.objects = objects_given(block=blocks, network=[each for each in (actor, critic) if each is not None])
         self.head = _make_head(spec, config.log_std_range)
         self.is_discrete = spec.action.kind == "discrete"
         outputs, more = (self.head.inputs, 0) if self.is_discrete else (1, len(spec.action.names))

@@ -15,6 +15,7 @@ from gaitway.agents.observations import Observations, default_groups
 from gaitway.agents.policy import is_overridden, make_network
 from gaitway.agents.replay_policy import ReplayPolicy
 from gaitway.core.config import configuration
+from gaitway.core.plain import objects_given
 from gaitway.core.ranges import Count, NotNegative
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
@@ -95,6 +96,7 @@ class ValuePolicy(ReplayPolicy):
         normalise, clip = config.normalise_observations, config.observation_clip
         observations = Observations(actor=groups, critic=groups)
         super().__init__(spec, observations, normalise, clip, (*config.blocks, *blocks), generator)
+        self.objects = objects_given(block=blocks, network=values)
         self.first_action = spec.action.start[0] if spec.action.start else 0
         inputs, actions = self.input_size("actor"), spec.action.choices[0]
         self.values = values or make_network(

@@ -20,6 +20,7 @@ from gaitway.algorithms.ppo import decayed
 from gaitway.algorithms.terms import Mean, Terms, policy_weight, with_further
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.plain import objects_given
 from gaitway.core.ranges import Count, NotNegative, Positive, Share
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import explained_variance, weighted_mean
@@ -72,7 +73,7 @@ class PolicyGradient:
         self.device = next(policy.parameters()).device
         self.execution = execution or Execution(device=self.device)
         self.terms = Terms(with_further(standard, terms), policy, self.device)
-        self.reads = self.terms.reads
+        self.reads, self.objects = self.terms.reads, objects_given(term=terms)
         self.engine = Engine(
             policy,
             self.terms.loss,

@@ -28,6 +28,7 @@ from gaitway.algorithms.terms import (
 )
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
+from gaitway.core.plain import objects_given
 from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive, Share
 from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Workspace
@@ -122,7 +123,7 @@ class PPO:
         check_minibatches(rows, config.minibatches, what)
         transforms = [standardised_advantage] if config.normalise_advantage == "minibatch" else []
         self.terms = Terms(with_further(standard_terms(config, policy), terms), policy, self.device, transforms)
-        self.reads = self.terms.reads
+        self.reads, self.objects = self.terms.reads, objects_given(term=terms)
         self.batches = Minibatches(config.minibatches, "columns" if policy.is_recurrent else "samples")
         self.engine = Engine(
             policy,

@@ -35,6 +35,7 @@ from gaitway.runners.callbacks import CALLBACKS
 from gaitway.runners.capacity import LimitedTensors, check_instances, check_learning, check_rows
 from gaitway.runners.cast import AGENTS, Cast
 from gaitway.runners.checkpoint import Checkpoints
+from gaitway.runners.description import named
 from gaitway.runners.evaluate import result_names
 from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
@@ -66,6 +67,7 @@ def by_origin(function: Function) -> Function:
 @by_origin
 def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None = None) -> VecEnv:
     """The training environment, or one for evaluation with the changes of `evaluation.env`."""
+    need_named(config, "its environment", "env", *(["evaluation"] if purpose == "evaluation" else []))
     env = config.env
     if purpose == "evaluation":
         env = _merge_env(env, config.evaluation.env)
@@ -255,6 +257,17 @@ def build_runner(
     return recipe.runner(env, algorithm, runner_config, **parts)
 
 
+def need_named(config: TrainConfig, what: str, *places: str) -> None:
+    """Refuse a run of a program that was given objects for one of `places` (all, if there are none)."""
+    lacking = [each for each in config.objects if not places or each.partition(" ")[0] in places]
+    if lacking:
+        raise ConfigError(
+            f"{config.run_dir} was made by a program with {named(lacking)}, which no configuration can name, so {what} "
+            "cannot be made here; go on in that program (`runner.resume()`), or name the class in a configuration by "
+            "package.module:Class"
+        )
+
+
 class LoadedPolicy(NamedTuple):
     """What a checkpoint holds of a run's cast."""
 
@@ -291,6 +304,7 @@ def load_policy(folder: RunFolder, config: TrainConfig, spec: EnvSpec | None, wh
     if which == "best" and not (folder.checkpoints / "best").exists():
         which = "last"
     state, steps = checkpoints.load(which)
+    need_named(config, "what acts", "policy", "network", "block", "cast")
     contract = EnvSpec.from_dict(folder.read_contract())
     policy = build_policy(config, contract)
     others = build_cast(config, contract, policy, acting=True)

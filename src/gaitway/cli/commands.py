@@ -26,11 +26,12 @@ from gaitway.cli.build import (
     check_evaluation,
     check_memory,
     judge_run,
+    need_named,
     open_run,
 )
 from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
-from gaitway.cli.compose import compose, write_config
+from gaitway.cli.compose import Composed, compose, write_config
 from gaitway.cli.config_file import change_value
 from gaitway.cli.inspect_run import bench, check, console, device_of, evaluate, info, list_what, plot
 from gaitway.cli.play import play
@@ -76,7 +77,7 @@ log = logging.getLogger("gaitway")
 
 
 def train(options: argparse.Namespace) -> int:
-    with speaking(_origin(options.overrides)):
+    with speaking(origin_of(options.overrides)):
         composed = compose(options.overrides, to_config(TrainConfig()), parse, **choices())
         config = effective(parse(composed.config))
     judge_run(config)
@@ -85,6 +86,12 @@ def train(options: argparse.Namespace) -> int:
             config = replace(config, run_dir=default_run_dir(config, composed.experiment))
         print(yaml.safe_dump(to_config(config), sort_keys=False), end="")
         return 0
+    return begin(config, composed, options.quiet)[0]
+
+
+def begin(config: TrainConfig, composed: Composed, quiet: bool) -> tuple[int, Path]:
+    """Train a run from its first step, as it was composed; the exit code, and the folder of the run."""
+    need_named(config, "that")
     check_memory(config)
     with build_env(config) as env, contextlib.ExitStack() as stack:
         # all this before the folder is made, so that a mistake leaves nothing behind
@@ -97,7 +104,7 @@ def train(options: argparse.Namespace) -> int:
         if data is not None:
             notes.append(str(data))
             config = _pinned(config, data)
-        for note in notes if not options.quiet else []:
+        for note in notes if not quiet else []:
             say(note)
         config, folder = _begin(stack, config, composed.experiment)
         write_config(folder.config, to_config(config), composed.sources)
@@ -105,7 +112,7 @@ def train(options: argparse.Namespace) -> int:
         if problem is not None:
             print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
         with UserCode({}):
-            return _run(config, folder, env, options.quiet, Plan())
+            return _run(config, folder, env, quiet, Plan()), folder.path
 
 
 def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | None) -> tuple[TrainConfig, RunFolder]:
@@ -122,7 +129,7 @@ def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | N
                 raise  # else another run took the name in this moment: there is a next one
 
 
-def _origin(overrides: list[str]) -> Origin:
+def origin_of(overrides: list[str]) -> Origin:
     """Who speaks in the arguments of `train`: the person, or the run whose configuration is their config=FILE."""
     files = [text.removeprefix("config=") for text in overrides if text.startswith("config=")]
     around = [run_folder_around(os.path.dirname(os.path.realpath(file))) for file in files]
@@ -147,6 +154,7 @@ def resume(options: argparse.Namespace) -> int:
 def _resume(folder: RunFolder, device: str | None, limits: list[str], options: argparse.Namespace) -> int:
     folder, config = open_run(str(folder.path), device)
     judge_run(config)
+    need_named(config, "the rest of it")
     checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
     remove_leftovers(folder.checkpoints)
     checkpoint = options.checkpoint if checkpoints.steps() or options.checkpoint != "last" else None

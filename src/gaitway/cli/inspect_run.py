@@ -21,7 +21,7 @@ from gaitway.analysis.plots import plot_run, plot_runs
 from gaitway.analysis.runs import find_runs
 from gaitway.cli.build import build_env, load_learnt, load_policy, open_run
 from gaitway.cli.compose import list_experiments
-from gaitway.cli.train_config import RECIPES
+from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, read_yaml
 from gaitway.core.files import FORMAT_VERSION
 from gaitway.core.seeding import stream
@@ -41,30 +41,36 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 def evaluate(options: argparse.Namespace) -> int:
     folder, config = open_run(options.run, device_alone(options.settings))
+    result = measure(folder, config, options.checkpoint, options.episodes)
+    if options.json:
+        print(json.dumps(result))
+        return 0
+    episodes = result.get("episodes")
+    console.print(
+        f"{config.env.id}, {result['checkpoint']} checkpoint (step {result['steps']:,}), "
+        + (f"{episodes} episodes on seeds 0..{episodes - 1}" if episodes else f"{result['trials']} trials a kind")
+    )
+    for name, value in sorted(result.items()):
+        if isinstance(value, float):
+            console.print(f"  {name:24s} {value:.4g}")
+    return 0
+
+
+def measure(folder: RunFolder, config: TrainConfig, which: str, episodes: int | None) -> dict[str, Any]:
+    """What a checkpoint of a run achieves in its evaluation environment, with what was measured."""
     contract, evaluation = EnvSpec.from_dict(folder.read_contract()), config.evaluation
-    episodes = options.episodes or evaluation.episodes
-    if options.episodes:  # goals of each task, where the task counts goals
-        evaluation = replace(evaluation, trials=options.episodes)
+    if episodes:  # goals of each task, where the task counts goals
+        evaluation = replace(evaluation, trials=episodes)
+    episodes = episodes or evaluation.episodes
     with build_env(config, "evaluation", evaluation_instances(contract, episodes)) as env:
-        loaded = load_policy(folder, config, env.spec, options.checkpoint)
+        loaded = load_policy(folder, config, env.spec, which)
 
         def make_policy(stochastic: bool) -> InferencePolicy | CastPolicy:
             return loaded.inference(stochastic, stream(config.seed, "evaluation", env.device))
 
         result: dict[str, Any] = dict(evaluate_policy(env, make_policy, evaluation, episodes))
     how = {"episodes": episodes} if Trials.of(contract) is None else {"trials": evaluation.trials}
-    result |= how | {"checkpoint": loaded.which, "steps": loaded.steps}
-    if options.json:
-        print(json.dumps(result))
-        return 0
-    console.print(
-        f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,}), "
-        + (f"{episodes} episodes on seeds 0..{episodes - 1}" if "episodes" in how else f"{how['trials']} trials a kind")
-    )
-    for name, value in sorted(result.items()):
-        if isinstance(value, float):
-            console.print(f"  {name:24s} {value:.4g}")
-    return 0
+    return result | how | {"checkpoint": loaded.which, "steps": loaded.steps}
 
 
 def device_of(settings: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -99,13 +105,14 @@ def info(options: argparse.Namespace) -> int:
     folder, config = open_run(options.run, device_alone(options.settings))
     state, steps = Checkpoints(folder.checkpoints, folder.run_id).load("last")
     contract = EnvSpec.from_dict(folder.read_contract())
-    learnt = load_learnt(config, contract, state)
+    # what a program gave as objects cannot be made here, and what is not made cannot be counted
+    learnt = None if config.objects else load_learnt(config, contract, state)
     found = {
         "algorithm": config.algorithm.name,
         "env": config.env.id,
         "steps": steps,
-        "parameters_sha256": parameters_sha256(learnt_parameters(learnt)),
-        "parameters": sum(p.numel() for p in learnt["policy"].parameters() if p.requires_grad),
+        "parameters_sha256": learnt and parameters_sha256(learnt_parameters(learnt)),
+        "parameters": learnt and sum(p.numel() for p in learnt["policy"].parameters() if p.requires_grad),
         "format_version": FORMAT_VERSION,
         "gaitway_version": state["version"],
         "best": state["best"],
@@ -113,6 +120,7 @@ def info(options: argparse.Namespace) -> int:
         "seed": config.seed,
         "total_steps": config.total_steps,
         "run_dir": str(folder.path),
+        **({"objects": list(config.objects)} if config.objects else {}),
     }
     if options.json:
         print(json.dumps(found))

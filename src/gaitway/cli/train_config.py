@@ -156,6 +156,8 @@ class TrainConfig(RunnerConfig):
     list names `policy`, around it."""
     callbacks: tuple[dict[str, Any] | str, ...] = ()
     """What happens between iterations, {name: env_schedule | package.module:Class, option: value}."""
+    objects: tuple[str, ...] = ()
+    """Written by runs of programs: what they were given that no configuration can name, `place module:Class`."""
     origin: Origin = field(default_factory=speaker, compare=False, repr=False, metadata={"written": False})
     """Who wrote the names in it, and may therefore import what; no key."""
 

@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -50,10 +51,10 @@ class EvolutionRunner(Runner):
         config: RunnerConfig | None = None,
         *,
         make_env: MakeEnv,
-        folder: RunFolder | None = None,
+        folder: RunFolder | str | Path | None = None,
         callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env)
         settings = algorithm.config

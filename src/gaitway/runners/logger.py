@@ -23,6 +23,7 @@ from torch import Tensor
 
 from gaitway.core.config import ConfigError, read_config
 from gaitway.core.files import atomic_write_text, writing_advice
+from gaitway.core.plain import plain
 from gaitway.runners.json_lines import JsonLines
 from gaitway.runners.media import Kind, image_array, video_array
 from gaitway.runners.tensorboard_sink import TensorBoardSink
@@ -219,11 +220,13 @@ class Logger(Recorder):
         Numbers, texts, lists and mappings of them; `Runs.filter("network/width", 64)` asks for what was saved as
         `{"network": {"width": 64}}`. A folder keeps the configuration it has: another one is refused.
         """
-        plain = _plain(values, "")
+        if not isinstance(values, Mapping):
+            raise TypeError(f"the configuration is a {type(values).__name__}; pass a mapping of names to values")
+        content = plain(values)
         if self.folder is None:
             return
         path = self.folder / "config.yaml"
-        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         if path.exists():
             if yaml.safe_dump(read_config(path), sort_keys=False, allow_unicode=True) == text:
                 return
@@ -353,27 +356,6 @@ def number(name: str, value: Any) -> int | float:
     if isinstance(value, float | np.floating):
         return float(value)
     raise TypeError(f"the metric {name!r} is {value!r}; metrics are single numbers")
-
-
-def _plain(value: Any, path: str) -> Any:
-    """A configuration in numbers, texts, lists and mappings; anything else is a mistake of the caller."""
-    if isinstance(value, Mapping):
-        wrong = next((key for key in value if not isinstance(key, str)), None)
-        if wrong is not None:
-            raise TypeError(f"the configuration has the key {wrong!r}; keys are texts")
-        return {key: _plain(entry, f"{path}/{key}".lstrip("/")) for key, entry in value.items()}
-    if not path:
-        raise TypeError(f"the configuration is a {type(value).__name__}; pass a mapping of names to values")
-    if isinstance(value, list | tuple):
-        return [_plain(entry, path) for entry in value]
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    try:
-        return number(path, value)
-    except TypeError as error:
-        raise TypeError(f"{path} is {value!r}; save numbers, texts, lists and mappings of them") from error
 
 
 def _text(name: str, value: Any) -> str:

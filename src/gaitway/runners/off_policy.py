@@ -12,6 +12,7 @@ import time
 import typing
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,13 +58,13 @@ class OffPolicyRunner(Runner):
         algorithm: ReplayAlgorithm,
         config: RunnerConfig | None = None,
         *,
-        folder: RunFolder | None = None,
+        folder: RunFolder | str | Path | None = None,
         make_env: Callable[[str, int], VecEnv] | None = None,
         cast: Sequence[Agent] = (),
         rewards: Sequence[RewardSource] = (),
         callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         data: EpisodeSource | None = None,
         prefill: bool = False,
         share: float = 0.0,
@@ -76,7 +77,7 @@ class OffPolicyRunner(Runner):
         self.data = None if data is None else Dataset.of(data)
         self.prefill, self.share = prefill, share
         self.replay = self._make_replay()
-        self.journal = None if folder is None else ReplayJournal(folder.replay)
+        self.journal = None if self.folder is None else ReplayJournal(self.folder.replay)
         self._keep_house(callbacks, logger, progress, self.journal)
         self.updates = 0
         """Gradient steps so far."""

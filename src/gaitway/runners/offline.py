@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gaitway.algorithms.algorithm import Now
@@ -53,12 +54,12 @@ class OfflineRunner(Runner):
         config: RunnerConfig | None = None,
         *,
         data: EpisodeSource,
-        folder: RunFolder | None = None,
+        folder: RunFolder | str | Path | None = None,
         make_env: MakeEnv | None = None,
         cast: Sequence[Agent] = (),
         callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env, cast)
         self.data = Dataset.of(data)

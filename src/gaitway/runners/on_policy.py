@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -39,13 +40,13 @@ class OnPolicyRunner(Runner):
         algorithm: Algorithm,
         config: RunnerConfig | None = None,
         *,
-        folder: RunFolder | None = None,
+        folder: RunFolder | str | Path | None = None,
         make_env: Callable[[str, int], VecEnv] | None = None,
         cast: Sequence[Agent] = (),
         rewards: Sequence[RewardSource] = (),
         callbacks: Sequence[Any] = (),
         logger: Logger | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env, cast, rewards)
         self._set_stage(algorithm.config.rollout_steps)

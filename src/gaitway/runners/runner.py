@@ -6,8 +6,10 @@ A leaf class says how it begins, what an iteration is and what its state is; the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from torch import Tensor
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, learnt_parameters
@@ -17,6 +19,7 @@ from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards, RewardSource
 from gaitway.runners.cast import Cast
 from gaitway.runners.checkpoint import Attachments, parameters_sha256
+from gaitway.runners.description import check_objects, write_run
 from gaitway.runners.finite import ADVICE, check_update
 from gaitway.runners.judge import MakeEnv
 from gaitway.runners.logger import Logger
@@ -41,6 +44,9 @@ class Learner(Protocol):
 class Runner:
     """Trains an algorithm. Without `folder` nothing is written; without `make_env` there is no evaluation and no video.
 
+    `folder` is the path of a new run, or a `RunFolder`; what a program makes in it is a run that every command takes.
+    `progress=True` shows how far training is.
+
     A leaf class calls `_set_stage`, if it plays, and `_keep_house`, and writes `_begin`, `_iterate`, `state_dict` and
     `load_state_dict`.
     """
@@ -54,7 +60,7 @@ class Runner:
         env: VecEnv,
         algorithm: Learner,
         config: RunnerConfig | None,
-        folder: RunFolder | None,
+        folder: RunFolder | str | Path | None,
         make_env: MakeEnv | None,
         cast: Sequence[Agent] = (),
         rewards: Sequence[RewardSource] = (),
@@ -67,7 +73,8 @@ class Runner:
         self.config = config or RunnerConfig()
         self.cast = Cast(self.policy, cast, self.config.seed)
         self.rewards = Rewards(rewards, env.device)
-        self.folder, self.make_env = folder, make_env
+        self.folder = RunFolder.create(folder) if isinstance(folder, str | Path) else folder
+        self.make_env = make_env
         self.iteration = 0
         self.env_steps = 0
         self._begun = False
@@ -82,10 +89,12 @@ class Runner:
         self,
         callbacks: Sequence[Any],
         logger: Logger | None,
-        progress: Progress | None,
+        progress: Progress | bool | None,
         attachments: Attachments | None = None,
     ) -> None:
         """What every runner needs between iterations."""
+        if isinstance(progress, bool):
+            progress = Progress(self.config.total_steps, title=self.env.spec.id) if progress else None
         self.upkeep = Upkeep(
             self.config,
             self.env,
@@ -121,7 +130,11 @@ class Runner:
 
     def learn(self, steps: int | None = None) -> dict[str, Any]:
         """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
-        target = self.config.total_steps if steps is None else self.env_steps + steps
+        target = self.config.total_steps if steps is None else self.env_steps + checked_steps(steps)
+        if self.folder is not None:
+            write_run(self, self.folder)
+        if self.upkeep.progress is not None:
+            self.upkeep.progress.total_steps = target
         self.upkeep.planned = self._planned = max(self.config.total_steps, target)
         with self.upkeep.training():
             is_new, self._begun = not self._begun, True
@@ -179,6 +192,8 @@ class Runner:
 
     def resume(self, which: str = "last") -> int:
         """Restore a checkpoint of this run's folder; returns its environment steps."""
+        if self.folder is not None:
+            check_objects(self, self.folder)
         state, steps = self.upkeep.load(which)
         self.load_state_dict(state)
         self.upkeep.saved_at = steps
@@ -210,3 +225,14 @@ class Runner:
         for agent in self.cast.others.values():
             agent.close()
         self.upkeep.close()
+
+
+def checked_steps(steps: Any) -> int:
+    """A number of environment steps to train for; 1e6 is one, -1 and "many" are none."""
+    is_number = isinstance(steps, int | float | np.integer | np.floating) and not isinstance(steps, bool)
+    if not is_number or not 0 <= steps < 2**63 or steps != int(steps):
+        raise ValueError(
+            f"learn was asked for {steps!r} steps; use a whole number of environment steps, 0 or more, or nothing for "
+            "the planned total"
+        )
+    return int(steps)
