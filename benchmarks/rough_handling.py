@@ -74,8 +74,9 @@ class Command:
         return self.said_file.read_text(errors="replace")
 
     def sentence(self) -> str:
-        """The last line that `gaitway` says about an error."""
-        return ([""] + [line for line in self.said.splitlines() if line.startswith("gaitway: ")])[-1]
+        """The last line that `gaitway` says about an error, without the name of the folder for this once."""
+        lines = [line for line in self.said.splitlines() if line.startswith("gaitway: ")]
+        return lines[-1].replace(f"{self.said_file.parent}/", "") if lines else ""
 
     def workers(self) -> list[int]:
         """Process ids of the children that were forked; other programs, such as git, have another command line."""

@@ -140,10 +140,11 @@ def find(text: str, metric: str | None) -> list[Run] | tuple[np.ndarray, np.ndar
 
 def show(found: Comparison, notes: Sequence[str] = ()) -> None:
     """The table, what it means, and where the curves differ."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
+    from gaitway.runners.progress import Terminal
+
+    console = Terminal(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
     percent = f"{100 * (1 - found.alpha):g} % interval"
     where = "" if found.at is None else f" at step {found.at:,.0f}"
     console.print(f"{found.metric}{where}\n")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 from rich.table import Table
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
@@ -33,10 +32,11 @@ from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
 from gaitway.runners.evaluate import evaluation_instances
+from gaitway.runners.progress import Terminal
 from gaitway.runners.run_folder import RunFolder, check_links
 
 log = logging.getLogger("gaitway")
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def evaluate(options: argparse.Namespace) -> int:

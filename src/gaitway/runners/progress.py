@@ -89,7 +89,7 @@ class Progress:
     def _open(self) -> None:
         stream = self.stream or sys.stdout
         if not self.quiet and stream.isatty():
-            self._live = Live(console=_Terminal(file=stream, highlight=False), auto_refresh=False, transient=True)
+            self._live = Live(console=Terminal(file=stream, highlight=False), auto_refresh=False, transient=True)
             self._live.start()
 
     def _close(self) -> None:
@@ -171,7 +171,7 @@ class Progress:
                     live.stop()  # gives the cursor back
 
 
-class _Terminal(Console):
+class Terminal(Console):
     """A console that reports a reader who has left; rich would end the program."""
 
     def on_broken_pipe(self) -> None:
