@@ -19,7 +19,7 @@ from gaitway.core.ranges import Count, NotNegative
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.ensemble import Ensemble, ModuleEnsemble
-from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
+from gaitway.nn.trunks import Init, LastInit, Network, SingleLayers, TrunkKind
 
 
 @configuration
@@ -145,7 +145,7 @@ def make_critics(
     inputs: int,
     outputs: int,
     generator: torch.Generator | None,
-    last_init: Sequence[str] | None = None,
+    last_init: Sequence[LastInit] | None = None,
 ) -> nn.Module:
     """The critics of the config: an `Ensemble`, or as many of the user's own. `last_init` says how the last layer of
     each starts, where that differs, and how many there are."""

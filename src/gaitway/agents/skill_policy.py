@@ -20,8 +20,8 @@ from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticCon
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
 from gaitway.envs.vec_env import EnvSpec
-from gaitway.nn.ensemble import Ensemble, constant_twin
-from gaitway.nn.trunks import TrunkKind
+from gaitway.nn.ensemble import Ensemble, ModuleEnsemble, constant_twin
+from gaitway.nn.trunks import LastInit, TrunkKind
 
 GOAL_GROUPS = ("desired_goal", "observation", "task")
 """What a skill reads, in this order, which its file states."""
@@ -61,7 +61,7 @@ class SkillPolicy(SoftActorCritic):
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
 
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
-        starts = ("zero",) * self.config.critics + ("small",)
+        starts: list[LastInit] = [*["zero"] * self.config.critics, "small"]  # type: ignore[list-item]
         return make_critics(self.config, inputs, outputs, generator, last_init=starts)
 
     @property
@@ -72,9 +72,9 @@ class SkillPolicy(SoftActorCritic):
         """The critics without reachability, in the same memory, as constants: gradients flow through them, not into
         them. Make it after the parameters have found their place."""
         twin = constant_twin(self.critic)
-        if not isinstance(twin, Ensemble):
-            twin.networks, twin.members = twin.networks[:-1], self.config.critics
-            return twin
+        if isinstance(twin, ModuleEnsemble):
+            return ModuleEnsemble(list(twin.networks)[:-1])
+        assert isinstance(twin, Ensemble)
         twin.members = self.config.critics
         for parameter in twin.parameters():
             parameter.data = parameter.data[:-1]

@@ -75,7 +75,6 @@ class ESConfig(EvolutionConfig):
     weight_decay: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.population % 2:
             raise ValueError(f"population is {self.population}; individuals come in pairs, use an even number")
 

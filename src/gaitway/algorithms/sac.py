@@ -27,6 +27,8 @@ from gaitway.data.step_replay import StepReplay
 from gaitway.functional.soft_losses import temperature_gradient
 
 Steps = ContinuousSteps | DiscreteSteps | DirectSteps
+NO_NOISE = torch.zeros(0)
+"""What updates with discrete actions get, which sample nothing."""
 
 
 @configuration
@@ -97,7 +99,7 @@ class SAC(ReplayAlgorithm):
         batch = self.transitions(index)
         batch["action"] = self.steps.action(batch["action"])
         alpha = self.temperature.log_value.detach().exp()
-        target, proposal = self._prepare(batch, noise.get("actions"), alpha)
+        target, proposal = self._prepare(batch, noise.get("actions", NO_NOISE), alpha)
         with torch.no_grad():
             entropy = -proposal["log_prob"].mean()
             if self.config.learn_temperature:

@@ -66,7 +66,7 @@ class DiscreteSteps:
     def action(self, action: Tensor) -> Tensor:
         return self.policy.head.raw(action)
 
-    def prepare(self, batch: Batch, noise: None, alpha: Tensor) -> tuple[Tensor, Batch]:
+    def prepare(self, batch: Batch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Batch]:
         policy = self.policy
         with torch.no_grad():
             log_probs = policy.log_probs(batch["next/actor"])

@@ -186,7 +186,7 @@ def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         entry = _nested({rest: value}) if rest else value
         known = found.get(first)
         both = isinstance(known, dict) and isinstance(entry, Mapping)
-        found[first] = _merged(known, entry) if both else entry
+        found[first] = _merged(known or {}, entry) if both else entry
     return found
 
 

@@ -71,7 +71,7 @@ def configuration(cls: Any = None, /, *, kw_only: bool = False) -> Any:
 
 def check_ranges(config: Any) -> None:
     """Refuse a configuration with a number outside its range."""
-    for name, hint in _ranged(type(config)).items():
+    for name, hint in _ranged(type(config)).items():  # type: ignore[arg-type]
         found = refusal(hint, getattr(config, name), name)
         if found is not None:
             raise OutOfRangeError(found, name)

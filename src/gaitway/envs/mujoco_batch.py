@@ -333,14 +333,16 @@ class MujocoBatchEnv(VecEnv):
     def _measure(self, now: StepBuffers) -> None:
         """Let the task judge and observe all instances; its float64 numbers are cast in one pass."""
         now.terminated.fill(False)
-        said = self.task.outcome(self.task.ctrl, self._scalars[0], now.terminated, self._scalar_metrics)
+        task: Any = self.task  # a user may have written `return`
+        said = task.outcome(task.ctrl, self._scalars[0], now.terminated, self._scalar_metrics)
         if said is not None:
             check_returned(self.task, "outcome", said)
         self._observe(ALL, now.final_obs)
         np.copyto(now.scalars, self._scalars, casting="same_kind")
 
     def _observe(self, rows: Rows, out: Arrays) -> None:
-        said = self.task.observe(rows, out)
+        task: Any = self.task
+        said = task.observe(rows, out)
         if said is not None:
             check_returned(self.task, "observe", said)
 

@@ -69,7 +69,7 @@ def run_trials(env: VecEnv, act: Actor, per_kind: int, max_steps: int) -> dict[s
         counted = left > 0
         total_return += float(step.reward.cpu()[counted].sum())
         total_length += float(counted.sum())
-        over = counted & (ended > 0)
+        over = counted & ((ended > 0) | step.terminated.cpu())  # a fault of the physics ends a trial too
         key = kind[over].long()
         tried.index_add_(0, key, torch.ones(len(key), dtype=torch.float64))
         got.index_add_(0, key, outcome[over])

@@ -130,7 +130,7 @@ def _idle_action(space: Space) -> Any:
     """An action that the space takes: 0 or what is nearest to it; of choices, the first."""
     if isinstance(space, spaces.Box):
         return np.clip(np.zeros(space.shape), space.low, space.high)
-    return np.zeros(space.shape, np.int64) + np.asarray(getattr(space, "start", 0))
+    return np.zeros(space.shape or (), np.int64) + np.asarray(getattr(space, "start", 0))
 
 
 def leaves(space: Space, alone: str) -> Iterator[tuple[str, Space]]:

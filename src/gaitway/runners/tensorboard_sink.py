@@ -86,6 +86,9 @@ class TensorBoardSink:
                 self.event_writer = Events()
 
         class Writer(SummaryWriter):
+            file_writer: Any
+            all_writers: Any
+
             def _get_file_writer(self) -> FileWriter:
                 if self.file_writer is None:
                     self.file_writer = Files()

@@ -96,9 +96,8 @@ class MultitaskSAC(ReplayAlgorithm):
             config = replace(config, gamma=1.0 - 1.0 / self.facts.horizon)
         draws = {"actions": Draw((2 * config.batch_size, *policy.spec.action.shape))}  # now, and next
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
-        self.target_entropy = config.target_entropy
-        if self.target_entropy is None:
-            self.target_entropy = -float(len(policy.spec.action.names))
+        given = config.target_entropy
+        self.target_entropy = -float(len(policy.spec.action.names)) if given is None else given
         self.temperature = TaskTemperatures(
             config.initial_temperature, self.facts.tasks.num_keys if config.per_task_temperature else None
         ).to(self.device)
