@@ -6,6 +6,9 @@ the configuration classes named in the lines above it, below the last heading or
 default is that of the page which the row links to. Tables with a column `kinds` list arguments of constructors and are
 skipped. For parts of a list (`rewards`, `agent.blocks`, ...) the constructor takes the place of a dataclass; where an
 option has no default, `required` stands in its place.
+
+The column `range` says which numbers a key takes, in the words of `core/ranges.py`: one range for all keys of a row, or
+one per key with semicolons between them.
 """
 
 import inspect
@@ -23,6 +26,7 @@ from gaitway.algorithms.action_distance import ActionDistance
 from gaitway.algorithms.ppo import PPOConfig
 from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, from_config, resolve_class
+from gaitway.core.ranges import range_of, ranged_hints
 from gaitway.envs.gym.vector import AsyncOptions
 from gaitway.rewards import SOURCES
 from gaitway.runners.callbacks import CALLBACKS
@@ -32,20 +36,23 @@ from gaitway.skills.curriculum import CurriculumConfig
 
 def options_of(part: type) -> type:
     """The options of a part as a dataclass: the parameters of its constructor."""
-    hints, parameters = get_type_hints(part.__init__), list(inspect.signature(part).parameters.values())
+    hints = get_type_hints(part.__init__, include_extras=True)
+    parameters = list(inspect.signature(part).parameters.values())
     options: list[Any] = [
         (each.name, Any, "required") if each.default is each.empty else (each.name, hints[each.name], each.default)
         for each in parameters
     ]
-    return make_dataclass(part.__name__, options)
+    made = make_dataclass(part.__name__, options)
+    made.ranges = {name: range_of(hint) for name, hint in hints.items()}
+    return made
 
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ALGORITHMS = {recipe.config for recipe in RECIPES.values()}
 AGENT_CLASSES = [resolve_class(name) for name in AGENTS.values()]
+OWN_CALLBACKS = [cls for cls in CALLBACKS.values() if isinstance(cls, type)]  # those of skills: `CurriculumConfig`
 PARTS = {
-    options_of(cls)
-    for cls in (*SOURCES.values(), *BLOCKS.values(), *CALLBACKS.values(), *AGENT_CLASSES, ActionDistance)
+    options_of(cls) for cls in (*SOURCES.values(), *BLOCKS.values(), *OWN_CALLBACKS, *AGENT_CLASSES, ActionDistance)
 }
 AGENT_CONFIGS = {recipe.agent for recipe in RECIPES.values()}
 CLASSES = {
@@ -60,6 +67,8 @@ class Row(NamedTuple):
     keys: list[str]
     default: str
     classes: list[type]
+    range: str | None
+    """None where the table has no such column."""
     link: str
     """The page of the first link of the row, without its anchor."""
 
@@ -82,12 +91,12 @@ TABLE = """
 
 Section `algorithm` (`PPOConfig`):
 
-| key | default | meaning |
-|---|---|---|
-| `epochs` | 5 | passes over each rollout |
-| `learning_rate_range` | [1e-5, 1e-2] | `a|b` |
-| `optimiser`, `weight_decay`, `adam_eps` | adam, 0, 1e-5 | its numbers |
-| `rollout_steps` | | as for [PPO](ppo.md#configuration) |
+| key | default | range | meaning |
+|---|---|---|---|
+| `epochs` | 5 | >= 1 | passes over each rollout |
+| `learning_rate_range` | [1e-5, 1e-2] | each > 0, increasing | `a|b` |
+| `optimiser`, `weight_decay`, `adam_eps` | adam, 0, 1e-5 | ; >= 0; > 0 | its numbers |
+| `rollout_steps` | | | as for [PPO](ppo.md#configuration) |
 
 Section `agent` (`ValuePolicyConfig`):
 
@@ -97,17 +106,17 @@ Section `agent` (`ValuePolicyConfig`):
 
 ## Top level
 
-| key | default | meaning |
-|---|---|---|
-| `video.size` | [480, 360] | in pixels |
-| `device` | cpu | |
+| key | default | range | meaning |
+|---|---|---|---|
+| `video.size` | [480, 360] | each 2 to 8192 | in pixels |
+| `device` | cpu | | |
 
 A part, `HistoryEncoder`:
 
-| option | default |
-|---|---|
-| `writes` | required |
-| `hidden` | [64] |
+| option | default | range |
+|---|---|---|
+| `writes` | required | |
+| `hidden` | [64] | each >= 1 |
 """
 
 
@@ -121,6 +130,9 @@ def test_a_table_that_is_right_passes():
     [
         ("| 5 |", "| 10 |", "line 8: `epochs` of PPOConfig is 5 and not 10"),
         ("| 5 |", "| true |", "line 8: epochs is True; expected an integer"),
+        (">= 1 | passes", "> 0 | passes", "line 8: the range of `epochs` in PPOConfig is '>= 1' and not '> 0'"),
+        (">= 1 | passes", "| passes", "line 8: the range of `epochs` in PPOConfig is '>= 1' and not 'empty'"),
+        ("; >= 0; > 0", "; > 0; > 0", "line 10: the range of `weight_decay` in PPOConfig is '>= 0' and not '> 0'"),
         ("`epochs`", "`epoch`", "line 8: PPOConfig has no key `epoch`"),
         ("`epochs`", "epochs", "line 8: the row names no key; write it in backticks"),
         ("1e-2]", "1e-3]", "line 9: `learning_rate_range` of PPOConfig is (1e-05, 0.01) and not (1e-05, 0.001)"),
@@ -173,7 +185,8 @@ def rows_of(text: str) -> Iterator[Row]:
             elif "default" in header and "kinds" not in header and set(line) - set("|-: "):
                 link = re.search(r"\]\((\w+\.md)", line)
                 keys = re.findall(r"`([^`]+)`", cells[0])
-                yield Row(number, keys, cells[header.index("default")], classes, link[1] if link else "")
+                spans = cells[header.index("range")] if "range" in header else None
+                yield Row(number, keys, cells[header.index("default")], classes, spans, link[1] if link else "")
             continue
         if header or line.startswith("#"):
             header, classes = [], []
@@ -200,6 +213,28 @@ def _mistakes(row: Row) -> Iterator[str]:
                 continue
             if said != true:
                 yield f"`{key}` of {cls.__name__} is {true!r} and not {said!r}"
+    yield from _range_mistakes(row, classes)
+
+
+def _range_mistakes(row: Row, classes: list[type]) -> Iterator[str]:
+    if not row.default:  # both stand on the page that the row links to
+        return
+    written = [text.strip() for text in (row.range or "").split(";")]
+    for number, key in enumerate(row.keys):
+        said = written[number] if len(written) == len(row.keys) else written[0]
+        for cls in [cls for cls in classes if _has(cls(), key)]:
+            true = _range(cls, key)
+            if said != true:
+                yield f"the range of `{key}` in {cls.__name__} is {true or 'empty'!r} and not {said or 'empty'!r}"
+
+
+def _range(cls: type, key: str) -> str:
+    """The range that a key has in the code; "" where it has none."""
+    first, _, rest = key.partition(".")
+    if rest:
+        return _range(type(getattr(cls(), first)), rest)
+    ranges = getattr(cls, "ranges", None)
+    return range_of(ranged_hints(cls)[first]) if ranges is None else ranges.get(first, "")
 
 
 def _documented(row: Row) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def check_ranges(config: Any) -> None:
 
 
 @functools.cache
-def _ranged(cls: type) -> dict[str, Any]:
+def _ranged(cls: Any) -> dict[str, Any]:
     hints = ranged_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if range_of(hints[field.name])}
 

@@ -6,7 +6,6 @@ cost of controls.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -109,16 +108,13 @@ class PointSkillConfig(SkillConfig):
     features: str = "body"
     feature_dist: str = field(default=POINT_GROUPS, metadata={"also": dict})
     max_steps: int = 40
-    start_range: float = 20.0
+    start_range: NotNegative = 20.0
     """Episodes begin within so many metres of the origin, along x and along y; 0 for the origin itself."""
-    start_turns: float = 5.0
+    start_turns: NotNegative = 5.0
     """Episodes begin after up to so many turns to either side; 0.5 for any heading within half a turn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("start_range", "start_turns"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; use a finite number of at least 0")
         if self.idle_steps:
             raise ValueError(f"idle_steps is {self.idle_steps}; the point has nothing to settle, so leave it at 0")
 
