@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform,
 
 import yaml
 
-from gaitway.core.ranges import range_of, ranged_hints, refusal, words_of
+from gaitway.core.ranges import alternatives, range_of, ranged_hints, refusal, words_of
 from gaitway.core.trust import Kind, judge, judge_kind, present_folder
 from gaitway.core.user_code import UserCodeError, import_user_module
 
@@ -298,7 +298,7 @@ def join(path: str, name: Any) -> str:
 def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     if value is None and type(None) in members:
         return None
-    is_optional = type(None) in members
+    every = members
     members = tuple(member for member in members if member is not type(None))
     if any(type(value) is member for member in members):
         return value
@@ -310,7 +310,7 @@ def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
         try:
             return convert(member, value, path)
         except OutOfRangeError as error:
-            raise OutOfRangeError(f"{error}{', or null' if is_optional else ''}", error.key) from error
+            raise OutOfRangeError(f"{error}{alternatives(every)}", error.key) from error
         except ConfigError:
             continue
     raise _wrong_type(value, " or ".join(describe(member) for member in members), path)

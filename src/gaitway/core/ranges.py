@@ -19,7 +19,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 LARGEST_INTEGER = 2**63 - 1
 """What 64 bits hold: no counter, seed or shape goes beyond."""
@@ -152,9 +152,10 @@ def _refusal_of_union(hint: Any, base: Any, marks: tuple[Any, ...], value: Any, 
     fitting = [each for each in members if (_is_sequence(_parts(each)[0]) if is_list else is_numeric(each))]
     if is_list or is_number:
         found = refusal(fitting[0], value, name) if fitting else None
-        return f"{found}, or null" if found and type(None) in members else found
+        return f"{found}{alternatives(members)}" if found else None
     others = [each for each in members if not is_numeric(each) and each is not type(None)]
-    return _refused(hint, value, name) if fitting and not others else None
+    is_known = any(value in get_args(each) if get_origin(each) is Literal else True for each in others)
+    return _refused(hint, value, name) if fitting and not is_known else None
 
 
 def _refusal_of_number(span: Range, hint: Any, value: Any, name: str) -> str | None:
@@ -182,14 +183,20 @@ def words_of(hint: Any) -> str:
     members = get_args(base) if get_origin(base) in (Union, types.UnionType) else ()
     inside = [each for each in members if is_numeric(each)]
     if inside:
-        rest = ", or null" if type(None) in members else ""
-        return words_of(Annotated[inside[0], *marks] if marks else inside[0]) + rest
+        return words_of(Annotated[inside[0], *marks] if marks else inside[0]) + alternatives(members)
     span = next((mark for mark in marks if isinstance(mark, Range)), Range())
     written = str(span)
     if written.startswith("any"):
         return "an integer" if base is int else "a finite number" if span.finite else "a number, or .inf for no bound"
     kind = "an integer" if base is int else "a number"
     return f"{kind} {f'from {written}' if ' to ' in written else written}"
+
+
+def alternatives(members: tuple[Any, ...]) -> str:
+    """What may stand in the place of a number, to be written behind its range."""
+    words = [repr(word) for each in members if get_origin(each) is Literal for word in get_args(each)]
+    words += ["null"] if type(None) in members else []
+    return "".join(f", or {word}" for word in words)
 
 
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -28,7 +28,6 @@ from gaitway.core.parts import make_part
 from gaitway.core.seeding import check_seed
 from gaitway.core.trust import judge_options
 from gaitway.core.user_code import UserCode, UserCodeError, place_of
-from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.gym.registration import NAMESPACE
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.toys.toy_env import ToyEnv
@@ -128,6 +127,8 @@ OWN = {"__init__": f"takes {', '.join(COMMON)} and its options; write **common f
 
 def _make_own(id: str, common: Mapping[str, Any], options: Mapping[str, Any]) -> VecEnv:
     """An environment of the user's; what is no `VecEnv` is refused."""
+    from gaitway.envs.batch_task import BatchTask  # knows MuJoCo, which not every run needs
+
     made = resolve_class(id, "env.id", VecEnv)
     if isinstance(made, type) and not issubclass(made, VecEnv):
         advice = "derive it from gaitway.VecEnv"

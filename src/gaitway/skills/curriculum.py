@@ -55,10 +55,6 @@ class CurriculumConfig:
     def __post_init__(self) -> None:
         _choose("weighting", self.weighting, WEIGHTINGS)
         _choose("eval_mode", self.eval_mode, EVAL_MODES)
-        if isinstance(self.feature_rank, str) and self.feature_rank != "max":
-            raise ValueError(
-                f"feature_rank is {self.feature_rank!r}; use an integer >= 1, or 'max' for all groups at once"
-            )
 
 
 class Curriculum:

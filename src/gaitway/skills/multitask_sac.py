@@ -69,8 +69,6 @@ class MultitaskSACConfig(ReplayConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.gamma, str) and self.gamma != "auto_horizon":
-            raise ValueError(f"gamma is {self.gamma!r}; use a number from 0 to 1, or auto_horizon")
         if self.n_step != 1:
             raise ValueError(f"n_step is {self.n_step}; goals change from step to step, so use n_step=1")
 

@@ -349,12 +349,12 @@ def test_goals_weighed_by_a_model():
 @pytest.mark.parametrize(
     ("error", "options", "words"),
     [
-        (TypeError, {"horizon": 3}, "point/skills has no option 'horizon'"),
+        (ValueError, {"horizon": 3}, "point/skills has no option 'horizon'"),
         (ValueError, {"feature_dist": "0#9"}, "features that body of point does not control"),
         (ValueError, {"feature_dist": {"0": 1.0}}, r"lacks \['heading'\]"),
         (ValueError, {"idle_steps": 2}, "nothing to settle"),
-        (ValueError, {"start_range": -1.0}, "start_range is -1.0; use a finite number"),
-        (ValueError, {"start_turns": math.nan}, "start_turns is nan; use a finite number"),
+        (ValueError, {"start_range": -1.0}, "start_range is -1; use a number >= 0"),
+        (ValueError, {"start_turns": math.nan}, "start_turns is nan; use a number >= 0"),
         (ValueError, {"features": "bodyfeet"}, "no goal space bodyfeet of point"),
         (ValueError, {"backproject_goal": False}, "does not wrap angles"),
         (ValueError, {"reward": "potential5"}, "did you mean"),
