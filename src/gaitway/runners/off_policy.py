@@ -99,7 +99,7 @@ class OffPolicyRunner(Runner):
         `fresh_replay` goes on without what the replay held: the policy plays `learning_starts` steps into an empty one
         before gradient steps begin again. Such a run is not the one that it would have been.
         """
-        state, steps = self.upkeep.load(which)
+        state, steps = self._stored(which)
         if fresh_replay:
             del state["replay"]
         try:

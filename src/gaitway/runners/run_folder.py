@@ -33,6 +33,8 @@ NUMBERS = ("total_steps",)
 """What `gaitway resume` changes in a configuration; it names nothing."""
 
 log = logging.getLogger("gaitway")
+_HELD: set[str] = set()
+"""Runs that this process holds; a second lock of the same file would refuse the first one's owner."""
 
 LOCK = ".lock"
 ATTEMPTS = 20
@@ -87,7 +89,7 @@ class RunFolder:
         made: list[Path] = []
         try:
             folder._check_free()
-            with folder._claim(made):
+            with folder._claim(made), folder._marked():
                 folder._check_free()
                 try:
                     folder.write_code({})
@@ -254,8 +256,26 @@ class RunFolder:
             lock = self._lock()
         except OSError as error:
             raise StateFileError(f"cannot write into the run folder {self.path}: {writing_advice(error)}") from error
-        with lock:
+        with lock, self._marked():
             yield
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """`writing`, unless this process holds the run already: a command does so before it makes a runner."""
+        if os.path.realpath(self.path) in _HELD:
+            yield
+            return
+        with self.writing():
+            yield
+
+    @contextmanager
+    def _marked(self) -> Iterator[None]:
+        place = os.path.realpath(self.path)
+        _HELD.add(place)
+        try:
+            yield
+        finally:
+            _HELD.discard(place)
 
     def _lock(self) -> TextIO:
         """The open lock file, held; RunFolderTakenError if another process has it."""

@@ -5,6 +5,7 @@ A leaf class says how it begins, what an iteration is and what its state is; the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -131,8 +132,13 @@ class Runner:
     def learn(self, steps: int | None = None) -> dict[str, Any]:
         """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
         target = self.config.total_steps if steps is None else self.env_steps + checked_steps(steps)
-        if self.folder is not None:
-            write_run(self, self.folder)
+        with self.folder.training() if self.folder is not None else contextlib.nullcontext():
+            if self.folder is not None:
+                write_run(self, self.folder)
+            return self._train_to(target)
+
+    def _train_to(self, target: int) -> dict[str, Any]:
+        """Iterate until `target` steps are behind."""
         if self.upkeep.progress is not None:
             self.upkeep.progress.total_steps = target
         self.upkeep.planned = self._planned = max(self.config.total_steps, target)
@@ -192,12 +198,16 @@ class Runner:
 
     def resume(self, which: str = "last") -> int:
         """Restore a checkpoint of this run's folder; returns its environment steps."""
-        if self.folder is not None:
-            check_objects(self, self.folder)
-        state, steps = self.upkeep.load(which)
+        state, steps = self._stored(which)
         self.load_state_dict(state)
         self.upkeep.saved_at = steps
         return steps
+
+    def _stored(self, which: str) -> tuple[dict[str, Any], int]:
+        """The state of a checkpoint and its steps, for a runner that has the objects that the run was made with."""
+        if self.folder is not None:
+            check_objects(self, self.folder)
+        return self.upkeep.load(which)
 
     def _further(self) -> dict[str, Any]:
         """What is learnt besides the policy, by name: reward sources and further agents of the cast."""
