@@ -35,9 +35,14 @@ from gaitway.skills.curriculum import CurriculumConfig
 
 
 def options_of(part: type) -> type:
-    """The options of a part as a dataclass: the parameters of its constructor."""
+    """The options of a part as a dataclass: the parameters of its constructor, but for those that the run gives it and
+    for those that it hands on."""
     hints = get_type_hints(part.__init__, include_extras=True)
-    parameters = list(inspect.signature(part).parameters.values())
+    parameters = [
+        each
+        for each in inspect.signature(part).parameters.values()
+        if each.name != "algorithm" and each.kind is not each.VAR_KEYWORD
+    ]
     options: list[Any] = [
         (each.name, Any, "required") if each.default is each.empty else (each.name, hints[each.name], each.default)
         for each in parameters
@@ -49,11 +54,9 @@ def options_of(part: type) -> type:
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ALGORITHMS = {recipe.config for recipe in RECIPES.values()}
-AGENT_CLASSES = [resolve_class(name) for name in AGENTS.values()]
-OWN_CALLBACKS = [cls for cls in CALLBACKS.values() if isinstance(cls, type)]  # those of skills: `CurriculumConfig`
-PARTS = {
-    options_of(cls) for cls in (*SOURCES.values(), *BLOCKS.values(), *OWN_CALLBACKS, *AGENT_CLASSES, ActionDistance)
-}
+NAMED = [*SOURCES.values(), *BLOCKS.values(), *CALLBACKS.values(), *AGENTS.values()]
+"""Parts that a list may name, some of them as `package.module:Class`."""
+PARTS = {options_of(resolve_class(each) if isinstance(each, str) else each) for each in (*NAMED, ActionDistance)}
 AGENT_CONFIGS = {recipe.agent for recipe in RECIPES.values()}
 CLASSES = {
     cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, TrainConfig, AsyncOptions, CurriculumConfig)
