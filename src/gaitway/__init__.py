@@ -20,7 +20,7 @@ import importlib
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from gaitway.runners.signals import leave_on_interrupt
+from gaitway.core.signals import leave_on_interrupt
 
 leave_on_interrupt()  # of a command, from its first moment on; a program that imports gaitway is not touched
 

@@ -26,13 +26,13 @@ from worker_cast import FAST, shared, walker
 from gaitway.cli import main as main_module
 from gaitway.cli.main import main
 from gaitway.core.files import load_state
+from gaitway.core.signals import EXIT_CODES, GracefulStop, Interrupted, handling, interrupt
 from gaitway.envs.gym.env import GymnasiumEnv
 from gaitway.processes import lifeline
 from gaitway.processes.n_remote import NRemoteAgent
 from gaitway.processes.population import ParamPopulation
 from gaitway.processes.remote import RemoteAgent
 from gaitway.processes.workers import RemoteError
-from gaitway.runners.signals import EXIT_CODES, GracefulStop, Interrupted, handling, interrupt
 
 ASYNC = ["env.id=gymnasium:CartPole-v1", "env.options={vectorization: async}", "env.num_envs=3",
          "algorithm.rollout_steps=16", "evaluation.episodes=2", "--quiet"]  # fmt: skip

@@ -18,8 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from gaitway.core.files import replacing
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 STYLE: Any = {
     "text.parse_math": False,  # names of runs and metrics are text, whatever signs they hold
@@ -56,11 +54,16 @@ def finish(figure: Figure, *, path: str | Path | None = None, show: bool = False
         path = Path(path) if Path(path).suffix else Path(f"{path}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
         for text in figure.findobj(Text):  # names of folders may hold bytes that are no text
-            text.set_text(text.get_text().encode(errors="replace").decode())
-        # a full disk leaves no half of a picture; a sign that the font lacks is drawn as a box
-        with replacing(path) as temporary, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")
-            figure.savefig(temporary, dpi=STYLE["savefig.dpi"], format=path.suffix[1:])
+            if not text.get_text().isascii():
+                text.set_text(text.get_text().encode(errors="replace").decode())
+        partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+        try:  # a full disk leaves no half of a picture
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph .* missing")  # a sign that the font lacks is a box
+                figure.savefig(partial, dpi=STYLE["savefig.dpi"])
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
     if show:
         from matplotlib import pyplot
 

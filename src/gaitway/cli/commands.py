@@ -38,6 +38,7 @@ from gaitway.cli.play import play
 from gaitway.cli.train_config import TrainConfig, choices, default_run_dir, effective, parse, recipe_of
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
+from gaitway.core.signals import EXIT_CODES, EXIT_INTERRUPT, Interrupted
 from gaitway.core.trust import Origin, run_folder_around, speaker, speaking
 from gaitway.core.user_code import UserCode
 from gaitway.data.dataset import Dataset
@@ -50,7 +51,6 @@ from gaitway.runners.logger import Logger, setup_log
 from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder, RunFolderTakenError
-from gaitway.runners.signals import EXIT_CODES, EXIT_INTERRUPT, Interrupted
 
 __all__ = [
     "USER_ERRORS",
@@ -218,7 +218,7 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
         )
         return code
     except Exception as error:
-        if isinstance(error, RemoteError) and folder.has_trained:
+        if isinstance(error, RemoteError) and error.kind == "died" and folder.has_trained:
             error.args = (f"{error}; `gaitway resume {folder.shown}` goes on from the last checkpoint",)
         log.debug("%s", traceback.format_exc())
         logger.close(exit_code=1)

@@ -142,7 +142,7 @@ def show(found: Comparison, notes: Sequence[str] = ()) -> None:
     """The table, what it means, and where the curves differ."""
     from rich.table import Table
 
-    from gaitway.runners.progress import Terminal
+    from gaitway.core.terminal import Terminal
 
     console = Terminal(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
     percent = f"{100 * (1 - found.alpha):g} % interval"

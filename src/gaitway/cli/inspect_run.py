@@ -24,6 +24,7 @@ from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, read_yaml
 from gaitway.core.files import FORMAT_VERSION
 from gaitway.core.seeding import stream
+from gaitway.core.terminal import Terminal
 from gaitway.envs.check import check_env
 from gaitway.envs.registry import list_envs, make_env
 from gaitway.envs.robots.registry import ROBOTS
@@ -32,7 +33,6 @@ from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
 from gaitway.runners.evaluate import evaluation_instances
-from gaitway.runners.progress import Terminal
 from gaitway.runners.run_folder import RunFolder, check_links
 
 log = logging.getLogger("gaitway")

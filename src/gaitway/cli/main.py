@@ -15,7 +15,7 @@ from typing import TextIO
 from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
-from gaitway.runners.signals import EXIT_CODES, Interrupted, handling, interrupt, leave, said
+from gaitway.core.signals import EXIT_CODES, Interrupted, handling, interrupt, leave, said
 from gaitway.version import __version__
 
 OPENING = ("train", "resume", "eval", "collect", "play", "plot", "info")

@@ -91,7 +91,7 @@ def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[A
 
 def atomic_write_text(path: str | Path, text: str) -> None:
     """Replace `path` by `text`, so that a reader sees the old or the new content and never a part."""
-    with replacing(Path(path)) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as file:
+    with _replacing(Path(path)) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -142,7 +142,7 @@ def swap_link(link: str | Path, target: str | Path) -> None:
     """
     link = Path(link)
     place = os.path.abspath(link.parent)
-    with replacing(link) as temporary:
+    with _replacing(link) as temporary:
         if link.exists() and not link.is_symlink():
             raise StateFileError(f"{link} exists and is not a link; remove it or choose another name")
         temporary.symlink_to(os.path.relpath(os.path.join(place, target), place))
@@ -178,7 +178,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def _replacing(path: Path) -> Iterator[Path]:
     """The name of a sibling to make, which then takes the place of `path` by one rename, or leaves no trace."""
     temporary = _sibling(path)
     with _one_sentence(path):

@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from gaitway.core.terminal import Terminal
 
 RETURN, LENGTH, BEST, LOSS = "train/return", "train/length", "best/return", "loss/"
 """The metrics that are shown: three names and a prefix."""
@@ -169,13 +171,6 @@ class Progress:
             if live is not None:
                 with contextlib.suppress(Exception):
                     live.stop()  # gives the cursor back
-
-
-class Terminal(Console):
-    """A console that reports a reader who has left; rich would end the program."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError("the reader has left")
 
 
 def shares_bar(shares: Mapping[str, float], width: int = 40) -> str:

@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,8 @@ class TensorBoardSink:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.writer import FileWriter
 
-        name = f"events.out.tfevents.{int(time.time()):010d}.gaitway.{uuid.uuid4().hex[:8]}"
+        # TensorBoard reads the parts of a run in the order of their names
+        name = f"events.out.tfevents.{int(time.time()):010d}.gaitway.{time.time_ns()}"
         self._file = file = PatientFile(folder / name)
 
         class Events(EventFileWriter):
@@ -89,7 +89,7 @@ class TensorBoardSink:
             file_writer: Any
             all_writers: Any
 
-            def _get_file_writer(self) -> FileWriter:
+            def _get_file_writer(self) -> Any:
                 if self.file_writer is None:
                     self.file_writer = Files()
                     self.all_writers = {str(folder): self.file_writer}

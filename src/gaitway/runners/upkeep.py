@@ -21,6 +21,7 @@ from torch import Tensor
 from gaitway.algorithms.algorithm import Now
 from gaitway.core.files import StateFileError
 from gaitway.core.seeding import global_state, set_global_state, stream
+from gaitway.core.signals import GracefulStop
 from gaitway.core.workspace import Workspace
 from gaitway.envs.trials import Trials
 from gaitway.envs.vec_env import Observation, VecEnv
@@ -34,7 +35,6 @@ from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.signals import GracefulStop
 from gaitway.version import __version__
 
 log = logging.getLogger("gaitway")

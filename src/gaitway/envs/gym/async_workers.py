@@ -26,7 +26,7 @@ GLANCE_S = 0.2
 """How often whoever waits for one worker looks after the others."""
 PATIENCE_S = 5.0
 """How long workers that are told to close may take before they are killed."""
-REQUESTS = {"step": "in step", "reset": "in reset", "_check_spaces": "while it was made", "close": "in close"}
+REQUESTS = {"step": "in step", "reset": "in reset", "close": "in close"}
 """What a worker is at, by the request it has not answered."""
 
 
@@ -37,6 +37,7 @@ class WatchedPipe:
         self.connection, self.index, self.team = connection, index, team
         self.request: str | None = None
         """What the worker was asked and has not answered."""
+        self.has_answered = False
 
     @property
     def closed(self) -> bool:
@@ -67,7 +68,7 @@ class WatchedPipe:
             answer = self.connection.recv()
         except (EOFError, OSError) as error:
             raise self.team.death_of(self.index) from error
-        self.request = None
+        self.request, self.has_answered = None, True
         return answer
 
     def was_idle(self) -> bool:
@@ -119,6 +120,7 @@ class Team:
         process.join(1.0)  # its pipe may be closed a moment before it is gone
         code = process.exitcode
         at = "while it was idle" if pipe.was_idle() else REQUESTS.get(str(pipe.request), "in a call")
+        at = at if pipe.has_answered else "while it was made"
         sentence = f"{self.label(index)} {how_it_ended(code)} {at}"
         if code == KILLED:
             sentence += ", probably by the system because memory ran out (use fewer environments)"
