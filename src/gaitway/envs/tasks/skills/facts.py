@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from gaitway.core.config import did_you_mean
 from gaitway.envs.tasks.skills.goal_logic import GoalLogic
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations
 from gaitway.envs.tasks.skills.goals import TaskSet
@@ -74,6 +75,50 @@ class SkillFacts:
         """Key -> name in group spelling of every task that combines groups, by rank."""
         subsets = combinations(self.groups, len(self.groups))
         return {self.tasks.key_of(subset): self.tasks.name_of(self.tasks.key_of(subset)) for subset in subsets}
+
+    def misfit(self, other: SkillFacts) -> str | None:
+        """Why a policy that was learnt by these facts cannot be used under `other` ones, in words; None if it can."""
+        if self.robot != other.robot:
+            return f"these are skills of {self.robot} and the robot is {other.robot}; use the skills of that robot"
+        if self.features.removesuffix("-relz") != other.features.removesuffix("-relz"):
+            return (
+                f"these skills know goals of the features {self.features!r}, the environment has {other.features!r}; "
+                f"use goal features {self.features!r}"
+            )
+        if self.heading != other.heading:
+            return (
+                f"these skills turn feet by the {self.heading} heading, the environment by the {other.heading} one; "
+                f"make it with heading={self.heading}"
+            )
+        return self._space_misfit(other) or self._map_misfit(other)
+
+    def _space_misfit(self, other: SkillFacts) -> str | None:
+        mine, theirs = self.space, other.space
+        lacking = [name for name in mine.names if name not in theirs.names]
+        if lacking:
+            return (
+                f"these skills know goals of {lacking[0]!r}{did_you_mean(lacking[0], theirs.names)}, which is not "
+                f"among the features {', '.join(theirs.names)}; use the goal space they were learnt in"
+            )
+        if mine == theirs:
+            return None
+        for number, name in enumerate(mine.names):
+            place = theirs.names.index(name)
+            ranges = [(space.low[k], space.high[k]) for space, k in ((mine, number), (theirs, place))]
+            if place != number or ranges[0] != ranges[1]:
+                return (
+                    f"feature {number}, {name!r} from {ranges[0][0]:g} to {ranges[0][1]:g}, is feature {place} from "
+                    f"{ranges[1][0]:g} to {ranges[1][1]:g} in the environment; use the goal space they were learnt in"
+                )
+        return "units, delta or twist features of the goal spaces differ; use the one they were learnt in"
+
+    def _map_misfit(self, other: SkillFacts) -> str | None:
+        if self.tasks.task_map == other.tasks.task_map:
+            return None
+        return (
+            f"these skills know the features {self.tasks.members.tolist()} as their goals, the environment gives "
+            f"{other.tasks.members.tolist()}; set its feature_dist and task_map to {dict(self.task_map)}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings, lists and dicts, from which `from_dict` makes equal facts."""

@@ -49,12 +49,13 @@ from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
 from gaitway.envs.task_options import resolve_options
-from gaitway.envs.tasks.bisk.features import Features, make_features
+from gaitway.envs.tasks.bisk.features import FEET, Features, make_features
 from gaitway.envs.tasks.skills.facts import skill_facts
 from gaitway.envs.tasks.skills.goal_logic import METRICS, GoalLogic, GoalModel
 from gaitway.envs.tasks.skills.goal_spaces import goal_space
 from gaitway.envs.tasks.skills.goals import SEED_LIMIT
 from gaitway.envs.tasks.skills.groups import observation_groups
+from gaitway.envs.tasks.skills.marks import add_goal_marks, put_goal_marks
 from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig
 from gaitway.envs.vec_env import Component
 
@@ -118,6 +119,25 @@ class SkillTask(SettledTask):
     def add_surroundings(self, spec: mujoco.MjSpec) -> None:
         super().add_surroundings(spec)
         world.add_accelerometer(spec, self.robot.torso)
+
+    def build(self, decorated: bool = False) -> mujoco.MjModel:
+        if not decorated:
+            return super().build()
+        spec = self.robot.spec()
+        self.add_surroundings(spec)
+        world.decorate(spec, self.robot.torso)
+        add_goal_marks(spec)
+        return world.compile_model(spec)
+
+    def dress(self, index: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        mujoco.mj_kinematics(model, data)
+        memory = self.memory
+        features, mask = memory["features"][index], memory["mask"][index] > 0
+        left = self.space.feature_difference(memory["target"][index], features)
+        origin = FEET.get(self.robot.name, (self.robot.torso,))[0]
+        now = dict(zip(self.space.names, features, strict=True))
+        asked = {name: way for name, way, bit in zip(self.space.names, left, mask, strict=True) if bit}
+        put_goal_marks(model, data, self.robot.torso, origin, self.features.heading, now, asked)
 
     def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Arrays:
         uniform, normal = np.empty((count, self.robot.nq)), np.empty((count, self.robot.nv))
