@@ -44,10 +44,11 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder, check_links
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
+from gaitway.skills.skill_file import is_shipped
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 TERM, SOURCE = ("__call__",), ("annotate",)
-CALLBACK = ("begin", "after_iteration", "after_evaluation", "end")
+CALLBACK = ("begin", "after_iteration", "after_evaluation", "after_checkpoint", "end")
 """Methods that tell terms, reward sources and callbacks, which are protocols and no classes."""
 
 
@@ -403,6 +404,8 @@ def judge_run(config: TrainConfig) -> None:
         judge_file(place, "repositories")
     if config.data.path is not None:
         judge_file(config.data.path, "data.path")
+    if config.init_from.run is not None and not is_shipped(config.init_from.run):
+        judge_file(config.init_from.run, "init_from.run")
     lists: tuple[tuple[str, Any, Mapping[str, Any], Kind], ...] = (
         ("algorithm.terms", getattr(config.algorithm, "terms", ()), TERMS, TERM),
         ("rewards", config.rewards, SOURCES, SOURCE),

@@ -33,8 +33,10 @@ from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
 from gaitway.cli.compose import Composed, compose, write_config
 from gaitway.cli.config_file import change_value
+from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, console, device_of, evaluate, info, list_what, plot
 from gaitway.cli.play import play
+from gaitway.cli.skills import show_skills, view_skills
 from gaitway.cli.train_config import TrainConfig, choices, default_run_dir, effective, parse, recipe_of
 from gaitway.core.config import ConfigError, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
@@ -64,7 +66,9 @@ __all__ = [
     "play",
     "plot",
     "resume",
+    "show_skills",
     "train",
+    "view_skills",
 ]
 
 USER_ERRORS = (
@@ -93,19 +97,21 @@ def begin(config: TrainConfig, composed: Composed, quiet: bool) -> tuple[int, Pa
     """Train a run from its first step, as it was composed; the exit code, and the folder of the run."""
     need_named(config, "that")
     check_memory(config)
+    config = pinned(config)
     with build_env(config) as env, contextlib.ExitStack() as stack:
         # all this before the folder is made, so that a mistake leaves nothing behind
         algorithm = build_algorithm(config, env)
         check_evaluation(config, env)
-        notes = []
+        notes: list[str | None] = [init_from(config, algorithm)]
         if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
             notes.append(replay_memory(algorithm))
         data = build_data(config, algorithm.policy)
         if data is not None:
             notes.append(str(data))
-            config = _pinned(config, data)
+            config = _with_data(config, data)
         for note in notes if not quiet else []:
-            say(note)
+            if note is not None:
+                say(note)
         config, folder = _begin(stack, config, composed.experiment)
         write_config(folder.config, to_config(config), composed.sources)
         problem = folder.sign()
@@ -137,7 +143,7 @@ def origin_of(overrides: list[str]) -> Origin:
     return next((origin for origin in origins if not origin.is_person), speaker())
 
 
-def _pinned(config: TrainConfig, data: Dataset) -> TrainConfig:
+def _with_data(config: TrainConfig, data: Dataset) -> TrainConfig:
     """The config with the fingerprint of its dataset, and with its whole path: a run can be resumed from anywhere."""
     path = Path(str(config.data.path))
     place = str(path.resolve()) if path.exists() else config.data.path
@@ -169,7 +175,9 @@ def _resume(folder: RunFolder, device: str | None, limits: list[str], options: a
     if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
     with build_env(config) as env:
-        if not config.origin.is_person:
+        if checkpoint is None:
+            init_from(config, build_algorithm(config, env))  # what is gone is said before a line of the folder changes
+        elif not config.origin.is_person:
             build_algorithm(config, env)  # what it must not name is refused before a line of the folder changes
         with UserCode({}):
             return _run(config, folder, env, options.quiet, plan)
@@ -196,6 +204,9 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
         runner = build_runner(config, folder, env, progress=progress, logger=logger)
         if plan.checkpoint is None:
             log.info("training %s in %s, seed %d, from step 0", config.env.id, folder.path, config.seed)
+            beginning = init_from(config, runner.algorithm)
+            if beginning is not None:
+                log.info("it %s", beginning)
             logger.truncate(0)
             folder.write_contract(runner.env.spec.to_dict())
             archive_code(folder, config.repositories, sinks.code)

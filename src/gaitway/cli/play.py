@@ -114,8 +114,8 @@ def _film(player: Player, options: argparse.Namespace) -> int:
     video = player.config.video
     with Camera(player.env, 0, options.camera, options.quality) as camera:
         size = _size(player, options, path, camera)
-        _check_drawing(player.env, camera, size)
-        _check_writable(path)
+        check_drawing(camera, size)
+        check_writable(path)
         if player.folder is None and options.video is None and not has_screen():
             console.print(f"there is no screen here (DISPLAY is not set): filming to {path}", soft_wrap=True)
         shown = record_episode(
@@ -157,20 +157,22 @@ def _size(player: Player, options: argparse.Namespace, path: Path, camera: Camer
     if options.size is not None:
         return check_size(options.size, path.suffix.lower())
     if player.env.spec.id.startswith("gymnasium:") and native_task(player.env) is None:
-        with contextlib.suppress(Exception):  # whatever such an environment raises, _check_drawing says it
+        with contextlib.suppress(Exception):  # whatever such an environment raises, check_drawing says it
             height, width = player.env.call("render")[0].shape[:2]  # its own size, made even for H.264
             return check_size((width // 2 * 2, height // 2 * 2))
     return player.config.video.size
 
 
-def _check_drawing(env: VecEnv, camera: Camera, size: tuple[int, int]) -> None:
+def check_drawing(camera: Camera, size: tuple[int, int]) -> None:
+    """Refuse to film what cannot be drawn here."""
     try:
         camera(*size)
     except Exception as error:  # OpenGL and foreign environments fail in many types
         raise ConfigError(f"{error}; --no-video plays it without pictures") from error
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
+    """Refuse to begin a film whose file cannot be written."""
     try:
         if path.is_dir():
             raise IsADirectoryError(21, "it is a folder")

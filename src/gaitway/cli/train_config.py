@@ -128,6 +128,16 @@ class LoggingConfig:
 
 
 @configuration
+class InitConfig:
+    """What a run begins with."""
+
+    run: str | None = None
+    """The folder of a run, of which weights and temperatures are taken, or a skill file, of which the actor is: a
+    folder, or the name of one that comes with the library; null: networks as they are drawn. Counters, optimisers and
+    the replay are new in any case."""
+
+
+@configuration
 class TrainConfig(RunnerConfig):
     """Everything `gaitway train` can be told."""
 
@@ -147,6 +157,7 @@ class TrainConfig(RunnerConfig):
     """The config of the recipe that its `name` stands for."""
     agent: Any = field(default_factory=ActorCriticConfig)
     """The agent's config of that recipe."""
+    init_from: InitConfig = field(default_factory=InitConfig)
     data: DataConfig = field(default_factory=DataConfig)
     rewards: tuple[dict[str, Any] | str, ...] = ()
     """Reward sources beside the task's own, {name: rnd | package.module:Class, weight: ..., option: value}; name `task`

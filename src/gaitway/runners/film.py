@@ -37,6 +37,8 @@ SCORE = "score"
 
 Act = Callable[[Observation], Tensor]
 """Observations `[1, ...]` to an action `[1, ...]`; if it has `reset(mask [1])`, that is called at every start."""
+Caption = Sequence[Text] | Callable[[], Sequence[Text]]
+"""Lines of text, or a function that gives those of the present state."""
 Draw = Callable[[int, int], np.ndarray]
 """Width and height to a picture, uint8 `[height, width, 3]`."""
 
@@ -107,7 +109,7 @@ def start_film(
     size: tuple[int, int] = VideoConfig.size,
     annotations: bool = VideoConfig.annotations,
     seed: int | None = None,
-    caption: Sequence[Text] = (),
+    caption: Caption = (),
     through_ends: bool = False,
     draw: Draw | None = None,
     patience_s: float = PATIENCE_S,
@@ -134,7 +136,7 @@ def start_film(
     writer = VideoWriter(path, frame_rate(env.spec.control_dt)[0], size, patience_s=patience_s)
     text = Episode(env) if annotations else None
     try:
-        film = _shoot(env, act, obs, frame, writer, text, tuple(caption), draw, length, through_ends)
+        film = _shoot(env, act, obs, frame, writer, text, caption, draw, length, through_ends)
     except BaseException:
         writer.close()
         raise
@@ -149,7 +151,7 @@ def _shoot(
     first: np.ndarray,
     writer: VideoWriter,
     text: Episode | None,
-    caption: tuple[Text, ...],
+    caption: Caption,
     draw: Draw,
     length: int,
     through_ends: bool,
@@ -163,7 +165,8 @@ def _shoot(
 
     def show(frame: np.ndarray | None) -> bool:
         if frame is not None:
-            writer.add(frame, text.lines() if text else (), caption)
+            right = caption() if callable(caption) else caption
+            writer.add(frame, text.lines() if text else (), tuple(right))
         return frame is not None
 
     final: list[np.ndarray | None] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.core.config import did_you_mean
-from gaitway.core.files import StateFileError, load_state, save_state
+from gaitway.core.files import STRUCTURE_FILE, TENSOR_FILE, load_state, save_state
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations, groups_of, rank
 from gaitway.envs.vec_env import EnvSpec
@@ -48,15 +48,31 @@ class Architecture:
     activation: str = "relu"
     layer_norm: bool = False
 
-    def build(self, inputs: int, actions: int) -> Network:
-        return Network(
-            inputs,
-            self.hidden,
-            2 * actions,
-            trunk=self.trunk,  # type: ignore[arg-type]
-            activation=self.activation,
-            layer_norm=self.layer_norm,
-        )
+    def build(self, inputs: int, actions: int, state: Mapping[str, Tensor]) -> Network:
+        """The network with these weights; a ValueError where they are of another shape or not finite.
+
+        It is made without memory first: neither a file that claims a giant takes any, nor a random number is drawn.
+        """
+        if not 0 < len(self.hidden) <= len(state) or not all(type(n) is int and n > 0 for n in self.hidden):
+            raise ValueError(f"its hidden layers are {list(self.hidden)[:8]} for {len(state)} tensors")
+        with torch.device("meta"):
+            network = Network(
+                inputs,
+                self.hidden,
+                2 * actions,
+                trunk=self.trunk,  # type: ignore[arg-type]
+                activation=self.activation,
+                layer_norm=self.layer_norm,
+            )
+        shapes = {name: list(value.shape) for name, value in network.state_dict().items()}
+        for name in dict.fromkeys((*shapes, *state)):
+            found = list(state[name].shape) if name in state else "missing"
+            if shapes.get(name, "not expected") != found:
+                raise ValueError(f"its tensor {name!r} is {found} instead of {shapes.get(name, 'not there')}")
+            if not bool(torch.isfinite(state[name]).all()):
+                raise ValueError(f"its tensor {name!r} holds numbers that are not finite")
+        network.load_state_dict({name: value.detach().float().cpu() for name, value in state.items()}, assign=True)
+        return network
 
 
 @dataclass
@@ -81,6 +97,12 @@ class Skills:
     def __post_init__(self) -> None:
         self.network.requires_grad_(False).eval()
         low, high = torch.tensor(self.action_low), torch.tensor(self.action_high)
+        if not (len(low) == len(high) == len(self.actions)) or not bool(torch.isfinite(high - low).all()):
+            raise ValueError(f"{len(self.actions)} actions have the limits {self.action_low} to {self.action_high}")
+        known = len(self.facts.tasks.members)  # checks groups and task map against the goal space
+        for name in ("desired_goal", "task"):
+            if len(self.inputs[name]) != known:
+                raise ValueError(f"it reads {len(self.inputs[name])} numbers of {name} for {known} features")
         self._centre, self._half = (high + low) / 2, (high - low) / 2
 
     @property
@@ -164,8 +186,7 @@ class Skills:
             actions = meta["actions"]
             if set(inputs) != GROUPS:
                 raise ValueError(f"its inputs are {sorted(inputs)} instead of {sorted(GROUPS)}")
-            network = architecture.build(sum(map(len, inputs.values())), len(actions["names"]))
-            network.load_state_dict({name: value.float() for name, value in state["network"].items()})
+            network = architecture.build(sum(map(len, inputs.values())), len(actions["names"]), state["network"])
             return cls(
                 facts,
                 architecture,
@@ -174,13 +195,16 @@ class Skills:
                 tuple(actions["names"]),
                 tuple(actions["low"]),
                 tuple(actions["high"]),
-                {name: dict(values) for name, values in meta["figures"].items()},
-                {name: dict(values) for name, values in meta["floors"].items()},
+                {name: _finite(values) for name, values in meta["figures"].items()},
+                {name: _finite(values) for name, values in meta["floors"].items()},
                 dict(meta["origin"]),
             )
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = str(error.args[0] if error.args else error).splitlines()[0]
-            raise SkillFileError(f"{path} is not a skill file that can be used: {reason}; export it again") from error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+            reason = (str(error.args[0] if error.args else error).splitlines() or [type(error).__name__])[0]
+            lacks = "it lacks " if isinstance(error, KeyError) else ""
+            raise SkillFileError(
+                f"{path} is not a skill file that can be used: {lacks}{reason}; export it again"
+            ) from error
 
     @classmethod
     def of_policy(cls, policy: Any, **known: Any) -> Skills:
@@ -196,8 +220,8 @@ class Skills:
         if set(order) != GROUPS:
             raise SkillFileError(f"the actor reads {list(order)}; a skill reads {sorted(GROUPS)}")
         inputs = {name: component_names(spec, name) for name in order}
-        network = architecture.build(sum(map(len, inputs.values())), len(spec.action.names))
-        network.load_state_dict({name: value.detach().cpu() for name, value in policy.actor.state_dict().items()})
+        state = {name: value.detach().cpu().clone() for name, value in policy.actor.state_dict().items()}
+        network = architecture.build(sum(map(len, inputs.values())), len(spec.action.names), state)
         action = spec.action
         return cls(SkillFacts.of(spec), architecture, network, inputs, action.names, action.low, action.high, **known)
 
@@ -209,11 +233,14 @@ class Skills:
 
         named = {name.removeprefix("pi."): value for name, value in policy.items() if re.match(r"(pi\.)?[12]\.", name)}
         layers = sorted(int(found[1]) for name in named if (found := re.fullmatch(r"1\.layers\.(\d+)\.weight", name)))
-        missing = [name for name in ("2.mu.weight", "2.mu.bias", "2.log_std.weight") if name not in named]
+        wanted = [f"2.{part}.{kind}" for part in ("mu", "log_std") for kind in ("weight", "bias")]
+        wanted += [f"1.layers.{layer}.bias" for layer in layers]
+        missing = [name for name in wanted if name not in named]
         if not layers or layers != list(range(len(layers))) or missing:
+            lacking = (missing or ["1.layers.0.weight"])[0]
             raise SkillFileError(
-                f"the policy has the tensors {sorted(policy)[:6]} ...; it should have pi.1.layers.0.weight and so on, "
-                "pi.2.mu.* and pi.2.log_std.*"
+                f"the policy has the tensors {sorted(policy)[:6]} ... and lacks {lacking}; it should have "
+                "pi.1.layers.0.weight and so on, pi.2.mu.* and pi.2.log_std.*"
             )
         dims = side_car.get("goal_dims") or side_car.get("cperf")
         if not isinstance(dims, Mapping) or not isinstance(side_car.get("task_map"), Mapping):
@@ -234,7 +261,6 @@ class Skills:
                 f"{sum(map(len, inputs.values()))}; check robot and side-car"
             )
         architecture = Architecture((width,) * len(layers))
-        network = architecture.build(size, len(spec.action.names))
         state = {
             f"trunk.linears.{layer}.{kind}": named[f"1.layers.{layer}.{kind}"].float()
             for layer in layers
@@ -242,7 +268,10 @@ class Skills:
         }
         for kind in ("weight", "bias"):
             state[f"last.{kind}"] = torch.cat((named[f"2.mu.{kind}"], named[f"2.log_std.{kind}"])).float()
-        network.load_state_dict(state)
+        try:
+            network = architecture.build(size, len(spec.action.names), state)
+        except ValueError as error:
+            raise SkillFileError(f"the published policy does not fit {robot}: {error}") from error
         facts = SkillFacts.of(spec)
         names = {"success": "cperf_eval", "r": "cperf_r", "q": "cperf_q", "running": "cperf_running"}
         figures = {
@@ -269,20 +298,9 @@ class Skills:
     ) -> None:
         """Refuse a robot that these skills do not belong to, feature and component by component."""
         facts = self.facts
-        if robot != facts.robot:
-            raise SkillFileError(
-                f"these are skills of {facts.robot} and the robot is {robot}; use the skill file of that robot"
-            )
-        if features.removesuffix("-relz") != facts.features.removesuffix("-relz"):
-            raise SkillFileError(
-                f"these skills know goals of the features {facts.features!r}, the environment has {features!r}; use "
-                f"goal features {facts.features!r}"
-            )
-        if heading != facts.heading:
-            raise SkillFileError(
-                f"these skills turn feet by the {facts.heading} heading, the environment by the {heading} one; make "
-                f"it with heading={facts.heading}"
-            )
+        misfit = facts.misfit(replace(facts, robot=robot, features=features, heading=heading))
+        if misfit is not None:
+            raise SkillFileError(misfit)
         lacking = [name for name in self.inputs["observation"] if name not in observation]
         if lacking:
             raise SkillFileError(
@@ -294,6 +312,21 @@ class Skills:
                 f"these skills move {', '.join(self.actions)}, the environment takes {', '.join(actions)}"
             )
 
+    def check_env(self, spec: EnvSpec) -> None:
+        """Refuse an environment with goals of its own (`SkillFacts`) in which these skills would be misread."""
+        there = SkillFacts.of(spec)
+        misfit = self.facts.misfit(there)
+        if misfit is not None:
+            raise SkillFileError(misfit)
+        shown = component_names(spec, "observation")
+        self.check_fits(there.robot, there.features, there.heading, shown, spec.action.names)
+        for name, mine in self.inputs.items():
+            if mine != component_names(spec, name):
+                raise SkillFileError(
+                    f"{name} has {len(component_names(spec, name))} numbers here, in another order or of another "
+                    f"meaning than the {len(mine)} that these skills read; use the options they were learnt with"
+                )
+
     def by_rank(self, figures: Mapping[str, float] | None = None) -> dict[int, float]:
         """Mean success of the tasks of each rank."""
         found = self.success if figures is None else figures
@@ -301,18 +334,43 @@ class Skills:
         return {n: float(np.nanmean([p for task, p in found.items() if rank(task) == n])) for n in ranks}
 
 
+def shipped_skills() -> list[str]:
+    """Names of the skill files that come with the library."""
+    return sorted(found.name for found in SHIPPED.iterdir() if found.is_dir()) if SHIPPED.is_dir() else []
+
+
+def is_shipped(path: str | Path) -> bool:
+    """Whether `path` is a plain name of a skill file of ours, and no folder that holds another one."""
+    return str(path) in shipped_skills() and not _holds_skills(Path(path))
+
+
 def find_skills(path: str | Path) -> Path:
     """Where the skill file is that a path, a run folder or a plain name stands for."""
     text, folder = str(path), Path(path)
-    if folder.is_dir():
-        return folder / "skills" if (folder / "skills").is_dir() else folder
-    shipped = sorted(found.name for found in SHIPPED.iterdir() if found.is_dir()) if SHIPPED.is_dir() else []
-    if text in shipped:
+    if is_shipped(path):
         return SHIPPED / text
-    raise StateFileError(
-        f"there are no skills {text!r}{did_you_mean(text, shipped)}; name a folder, or one of {shipped} that come with "
-        "the library"
+    if folder.is_file() and folder.name in (STRUCTURE_FILE, TENSOR_FILE):
+        folder = folder.parent
+    if folder.is_dir():
+        if (folder / "config.yaml").is_file() and not (folder / KIND).is_dir():
+            raise SkillFileError(
+                f"the run {text} holds no skills; train with callbacks=[{{name: skill_file}}], which writes them with "
+                "each checkpoint"
+            )
+        return folder / KIND if (folder / KIND).is_dir() else folder
+    if folder.exists():
+        raise SkillFileError(
+            f"{text} is no skill file, which is a folder with {STRUCTURE_FILE} and {TENSOR_FILE}; name that folder"
+        )
+    known = shipped_skills()
+    raise SkillFileError(
+        f"there are no skills {text!r}{did_you_mean(text, known)}; name the folder of a run or of a skill file, or one "
+        f"that comes with the library: {', '.join(known)}"
     )
+
+
+def _holds_skills(folder: Path) -> bool:
+    return (folder / STRUCTURE_FILE).is_file() or (folder / KIND).is_dir()
 
 
 def component_names(spec: EnvSpec, group: str) -> tuple[str, ...]:
