@@ -60,19 +60,35 @@ class Architecture:
                 inputs,
                 self.hidden,
                 2 * actions,
+                layers=_Unfilled(),
                 trunk=self.trunk,  # type: ignore[arg-type]
                 activation=self.activation,
                 layer_norm=self.layer_norm,
             )
-        shapes = {name: list(value.shape) for name, value in network.state_dict().items()}
-        for name in dict.fromkeys((*shapes, *state)):
-            found = list(state[name].shape) if name in state else "missing"
-            if shapes.get(name, "not expected") != found:
-                raise ValueError(f"its tensor {name!r} is {found} instead of {shapes.get(name, 'not there')}")
-            if not bool(torch.isfinite(state[name]).all()):
+        try:
+            network.load_state_dict({name: value.detach().float().cpu() for name, value in state.items()}, assign=True)
+        except RuntimeError as error:
+            lines = [line.strip() for line in str(error).splitlines()]
+            raise ValueError(
+                f"its weights are of another network ({lines[min(1, len(lines) - 1)].rstrip('.')})"
+            ) from error
+        for name, parameter in network.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
                 raise ValueError(f"its tensor {name!r} holds numbers that are not finite")
-        network.load_state_dict({name: value.detach().float().cpu() for name, value in state.items()}, assign=True)
+            parameter.data = parameter.data.contiguous()
         return network
+
+
+class _Unfilled:
+    """Layers without memory, for weights that exist already."""
+
+    generator = None
+
+    def linear(self, inputs: int, outputs: int, gain: float) -> nn.Module:
+        return nn.Linear(inputs, outputs, device="meta")
+
+    def norm(self, width: int) -> nn.Module:
+        return nn.LayerNorm(width, device="meta")
 
 
 @dataclass
@@ -99,10 +115,7 @@ class Skills:
         low, high = torch.tensor(self.action_low), torch.tensor(self.action_high)
         if not (len(low) == len(high) == len(self.actions)) or not bool(torch.isfinite(high - low).all()):
             raise ValueError(f"{len(self.actions)} actions have the limits {self.action_low} to {self.action_high}")
-        known = len(self.facts.tasks.members)  # checks groups and task map against the goal space
-        for name in ("desired_goal", "task"):
-            if len(self.inputs[name]) != known:
-                raise ValueError(f"it reads {len(self.inputs[name])} numbers of {name} for {known} features")
+        _check_inputs(self.facts, self.inputs)
         self._centre, self._half = (high + low) / 2, (high - low) / 2
 
     @property
@@ -184,8 +197,7 @@ class Skills:
             )
             inputs = {name: tuple(components) for name, components in meta["inputs"]}
             actions = meta["actions"]
-            if set(inputs) != GROUPS:
-                raise ValueError(f"its inputs are {sorted(inputs)} instead of {sorted(GROUPS)}")
+            _check_inputs(facts, inputs)
             network = architecture.build(sum(map(len, inputs.values())), len(actions["names"]), state["network"])
             return cls(
                 facts,
@@ -388,6 +400,17 @@ def _published_figures(facts: SkillFacts, figures: Mapping[str, float]) -> dict[
     """Figures of the published side-car, whose tasks may be flattened, in group spelling."""
     tasks = facts.tasks
     return {tasks.name_of(tasks.key_of(str(task))): float(p) for task, p in figures.items() if task != "total"}
+
+
+def _check_inputs(facts: SkillFacts, inputs: Mapping[str, Sequence[str]]) -> None:
+    if set(inputs) != GROUPS:
+        raise ValueError(f"its inputs are {sorted(inputs)} instead of {sorted(GROUPS)}")
+    if not facts.groups:
+        raise ValueError("it names no group of features, so there is no task")
+    known = len(facts.tasks.members)  # made here, the set of tasks checks groups and task map against the goal space
+    for name in ("desired_goal", "task"):
+        if len(inputs[name]) != known:
+            raise ValueError(f"it reads {len(inputs[name])} numbers of {name} for {known} features")
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float]:
