@@ -26,10 +26,10 @@ from gaitway.cli.train_config import TrainConfig, choices, effective, parse
 from gaitway.core.config import ConfigError, read_config, to_config
 from gaitway.core.plain import plain
 from gaitway.core.seeding import stream
+from gaitway.core.signals import EXIT_INTERRUPT
 from gaitway.core.trust import Origin, check_trusted, speaking
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.runners.run_folder import RunFolder
-from gaitway.runners.signals import EXIT_INTERRUPT
 
 PROGRAM = "gaitway.train"
 """Where keys of a configuration come from that a program gave."""

@@ -82,7 +82,7 @@ class Architecture:
 class _Unfilled:
     """Layers without memory, for weights that exist already."""
 
-    generator = None
+    generator: torch.Generator | None = None
 
     def linear(self, inputs: int, outputs: int, gain: float) -> nn.Module:
         return nn.Linear(inputs, outputs, device="meta")
