@@ -344,7 +344,7 @@ def test_callbacks_and_environments_of_the_user_by_configuration(tmp_path, monke
     assert runner.upkeep.callbacks.named["counting"].count == 12
     runner.learn()
     assert runner.env.push == 50.0
-    assert {"env_schedule": EnvSchedule} == CALLBACKS
+    assert CALLBACKS["env_schedule"] is EnvSchedule
     twice = replace(config, callbacks=(config.callbacks[0], config.callbacks[0]))
     with pytest.raises(ValueError, match="two callbacks are called 'env_schedule/set_push'"):
         build_runner(twice, None)
