@@ -136,6 +136,10 @@ class InitConfig:
     folder, or the name of one that comes with the library; null: networks as they are drawn. Counters, optimisers and
     the replay are new in any case."""
 
+    def __post_init__(self) -> None:
+        if self.run is not None and not self.run.strip():
+            raise ValueError("run is empty; name a run folder or a skill file, or leave it out")
+
 
 @configuration
 class TrainConfig(RunnerConfig):

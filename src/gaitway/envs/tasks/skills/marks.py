@@ -69,8 +69,10 @@ def put_goal_marks(
         put_arrow(model, FORWARD, centre, ARROW_LENGTH * rotation[:, 0])
     for foot in FEET:
         if any(name.startswith(f"{foot}:") for name in left):
-            away = np.array([wanted.get(f"{foot}:p{axis}", 0.0) for axis in "xyz"])
-            put_mark(model, f"goal_{foot}", data.body(origin).xpos + _frame(data.body(origin).xmat, heading) @ away)
+            place, frame = data.body(origin).xpos, _frame(data.body(origin).xmat, heading)
+            now = frame.T @ (data.body(foot).xpos - place)
+            away = [wanted.get(f"{foot}:p{axis}", now[number]) for number, axis in enumerate("xyz")]
+            put_mark(model, f"goal_{foot}", place + frame @ away)
 
 
 def swung(heading: np.ndarray, swing_y: np.ndarray, swing_x: np.ndarray) -> np.ndarray:
