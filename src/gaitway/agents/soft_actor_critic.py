@@ -62,7 +62,7 @@ class SoftActorCritic(ReplayPolicy):
         self.head = _make_head(spec, config.log_std_range)
         self.is_discrete = spec.action.kind == "discrete"
         outputs, more = (self.head.inputs, 0) if self.is_discrete else (1, len(spec.action.names))
-        self.actor = actor or make_actor(config, self.input_size("actor"), self.head.inputs, generator)
+        self.actor = actor or self.make_actor(self.input_size("actor"), self.head.inputs, generator)
         self.critic = critic or self.make_critics(self.input_size("critic") + more, outputs, generator)
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
 
@@ -71,6 +71,10 @@ class SoftActorCritic(ReplayPolicy):
         if len(self.blocks) or is_overridden(self, SoftActorCritic) or type(self.actor) is not Network:
             return False
         return type(self.critic) is Ensemble and type(self.target) is Ensemble
+
+    def make_actor(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
+        """The actor of the config, `[B, inputs] -> [B, outputs]`."""
+        return make_actor(self.config, inputs, outputs, generator)
 
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
         """The critics of the config, `[B, inputs] -> [N, B, outputs]`."""

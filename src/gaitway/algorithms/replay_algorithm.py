@@ -281,7 +281,8 @@ class ReplayAlgorithm:
         with torch.no_grad():
             if self.rewards is not None:
                 batch["reward"] = self._total_reward(self.rewards, index)
-            further = {name: drawn[name.removeprefix("env/")] for name in self.reads if name.startswith("env/obs/")}
+            plain = [name for name in self.reads if name.startswith("env/obs/") or name == "env/truncated"]
+            further = {name: drawn[name.removeprefix("env/")] for name in plain}
             further |= {name: drawn[name] for name in self.reads if name in self.extras}
             return batch | self.policy.read(drawn) | further
 

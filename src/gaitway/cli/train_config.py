@@ -16,6 +16,7 @@ from gaitway.agents.deterministic_actor_critic import (
     DeterministicActorCriticConfig,
     SingleCriticConfig,
 )
+from gaitway.agents.diayn_policy import DIAYNPolicy, DIAYNPolicyConfig
 from gaitway.agents.particles import Particles, ParticlesConfig
 from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
@@ -43,6 +44,7 @@ from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
+from gaitway.skills.diayn import DIAYN, DIAYNConfig
 from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig
 
 
@@ -68,6 +70,7 @@ RECIPES: dict[str, Recipe] = {
     "svpg": Recipe(SVPGConfig, ParticlesConfig, Particles, SVPG, OnPolicyRunner),
     "sac": Recipe(SACConfig, SoftActorCriticConfig, SoftActorCritic, SAC, OffPolicyRunner),
     "multitask_sac": Recipe(MultitaskSACConfig, SkillPolicyConfig, SkillPolicy, MultitaskSAC, OffPolicyRunner),
+    "diayn": Recipe(DIAYNConfig, DIAYNPolicyConfig, DIAYNPolicy, DIAYN, OffPolicyRunner),
     "dqn": Recipe(DQNConfig, ValuePolicyConfig, ValuePolicy, DQN, OffPolicyRunner),
     "ddpg": Recipe(DDPGConfig, SingleCriticConfig, DeterministicActorCritic, DDPG, OffPolicyRunner),
     "cem": Recipe(CEMConfig, EvolvedActorConfig, ActorCritic, CEM, EvolutionRunner),

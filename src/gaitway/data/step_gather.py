@@ -107,6 +107,7 @@ def _step_fields(rows: StepRows) -> dict[str, str]:
     """Name of each field of a transition -> the variable of its row, all but the next observations."""
     names = {f"obs/{group}": OBSERVATION + group for group in rows.groups}
     names |= {"action": "action", "reward": REWARD if rows.n_step == 1 else "return", "discount": "discount"}
+    names["truncated"] = TRUNCATED if rows.n_step == 1 else "return/truncated"
     return names | {name: name for name in rows.extras}
 
 

@@ -229,7 +229,8 @@ class StepReplay:
         """The transitions `index` [n] of a draw, as fields [n, *shape].
 
         `obs/<group>`, `action`, `reward` (the discounted sum of k rewards: n_step, or fewer where the episode ended),
-        `discount` (gamma^k, 0 where the episode terminated), `next_obs/<group>` (k steps later; the final observation
+        `discount` (gamma^k, 0 where the episode terminated), `truncated` (whether a time limit ended it within the k
+        steps), `next_obs/<group>` (k steps later; the final observation
         after a time limit) and the extras by name. Where the episode terminated, `next_obs` is finite but arbitrary.
 
         The fields are views of new memory, or of `out`, a `batch`, which is reused; clone them to keep them.

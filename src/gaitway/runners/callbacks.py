@@ -106,5 +106,6 @@ CALLBACKS: dict[str, Any] = {
     "env_schedule": EnvSchedule,
     "curriculum": "gaitway.skills.callbacks:TaskCurriculum",
     "skill_file": "gaitway.skills.callbacks:SkillFileWriter",
+    "diayn_skills": "gaitway.skills.diayn_skills:DiaynSkills",
 }
 """Callbacks by the names that `callbacks` in a configuration uses."""
