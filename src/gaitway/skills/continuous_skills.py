@@ -12,6 +12,7 @@ point of (-1, 1)^n.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -111,29 +112,27 @@ class ContinuousSkills:
                 tuple(shape["hidden"]), shape["trunk"], shape["activation"], bool(shape["layer_norm"])
             )
             inputs = {name: tuple(components) for name, components in meta["inputs"]}
-            if tuple(inputs) != INPUTS:
-                raise ValueError(f"its inputs are {list(inputs)} instead of {list(INPUTS)}")
-            points = state["points"].float()
-            if points.ndim != 2 or points.shape[1] != len(inputs["skill"]):
-                raise ValueError(f"its points are {list(points.shape)} for a scale of {len(inputs['skill'])} numbers")
-            network = architecture.build(sum(map(len, inputs.values())), len(actions["names"]))
-            network.load_state_dict({name: value.float() for name, value in state["network"].items()})
+            names, low, high = tuple(actions["names"]), tuple(actions["low"]), tuple(actions["high"])
+            _check_contents(meta["robot"], inputs, names, (low, high), state["points"])
             return cls(
-                str(meta["robot"]),
+                meta["robot"],
                 architecture,
-                network,
+                architecture.build(sum(map(len, inputs.values())), len(names), state["network"]),
                 inputs,
-                tuple(actions["names"]),
-                tuple(map(float, actions["low"])),
-                tuple(map(float, actions["high"])),
-                points,
+                names,
+                low,
+                high,
+                state["points"].float(),
                 float(meta["control_dt"]),
-                list(meta["accuracy"]),
+                [float(share) for share in meta["accuracy"]],
                 dict(meta["origin"]),
             )
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = str(error.args[0] if error.args else error).splitlines()[0]
-            raise SkillFileError(f"{path} is not a skill file that can be used: {reason}; export it again") from error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+            reason = (str(error.args[0] if error.args else error).splitlines() or [type(error).__name__])[0]
+            lacks = "it lacks " if isinstance(error, KeyError) else ""
+            raise SkillFileError(
+                f"{path} is not a skill file that can be used: {lacks}{reason}; export it again"
+            ) from error
 
     @classmethod
     def of_policy(cls, policy: DIAYNPolicy, **known: Any) -> ContinuousSkills:
@@ -147,8 +146,8 @@ class ContinuousSkills:
             "skill": tuple(f"skill[{number}]" for number in range(embedded)),
         }
         embedding, base = policy.actor.get_submodule("embedding"), policy.actor.get_submodule("base")
-        network = architecture.build(sum(map(len, inputs.values())), len(spec.action.names))
-        network.load_state_dict({name: value.detach().cpu() for name, value in base.state_dict().items()})
+        weights = {name: value.clone() for name, value in base.state_dict().items()}
+        network = architecture.build(sum(map(len, inputs.values())), len(spec.action.names), weights)
         with torch.no_grad():
             points = embedding(torch.eye(config.n_skills, device=policy.places.device)).cpu()
         action = spec.action
@@ -195,6 +194,26 @@ def check_exportable(policy: DIAYNPolicy) -> None:
         raise SkillFileError(
             "a file of continuous skills holds a plain network; train without actor_network and normalise_observations"
         )
+
+
+def _check_contents(
+    robot: Any,
+    inputs: dict[str, tuple[str, ...]],
+    names: tuple[str, ...],
+    limits: Sequence[tuple[float, ...]],
+    points: Any,
+) -> None:
+    """Refuse what no file of ours says, in a sentence about it."""
+    if not isinstance(robot, str):
+        raise ValueError(f"its robot is {robot!r} instead of a name")
+    if tuple(inputs) != INPUTS:
+        raise ValueError(f"its inputs are {list(inputs)} instead of {list(INPUTS)}")
+    for bounds in limits:
+        if len(bounds) != len(names) or not all(math.isfinite(bound) for bound in bounds):
+            raise ValueError(f"the limits of its {len(names)} actions are {list(bounds)[:8]}")
+    is_table = isinstance(points, Tensor) and points.ndim == 2 and len(points) > 0
+    if not is_table or points.shape[1] != len(inputs["skill"]) or not bool(torch.isfinite(points).all()):
+        raise ValueError(f"its points are no finite numbers, {len(inputs['skill'])} for every skill")
 
 
 def _observed_names(spec: EnvSpec, groups: Sequence[str]) -> tuple[str, ...]:
