@@ -132,6 +132,7 @@ class World:
                     "action": first.action,
                     "reward": total,
                     "discount": 0.0 if last.terminated else discount,
+                    "truncated": last.truncated,
                     "next": None if last.terminated else last.reached,
                     "skill": first.skill,
                 }
@@ -155,6 +156,7 @@ def check_transitions(fields: dict[str, torch.Tensor], expected: dict[int, dict[
         assert fields["skill"][i].item() == want["skill"]
         assert abs(fields["reward"][i].double().item() - want["reward"]) < 1e-6
         assert abs(fields["discount"][i].double().item() - want["discount"]) < 1e-7
+        assert fields["truncated"][i].item() == want["truncated"]
         for group in GROUPS:
             following = fields[f"next_obs/{group}"][i]
             assert bool(torch.isfinite(following.float()).all())

@@ -39,6 +39,7 @@ class TestGather:
             "action",
             "reward",
             "discount",
+            "truncated",
             "next_obs/policy",
             "next_obs/image",
             "skill",
