@@ -170,7 +170,7 @@ def _print(found: dict[str, Any]) -> None:
     seconds = found["horizon"] * found["control_dt"]
     say(f"skills of {found['robot']}, features {found['features']}, {found['heading']} heading: {found['file']}")
     say(f"goals may take {found['horizon']} steps ({seconds:.3g} s) and are reached within {found['precision']:g}")
-    trained = "unknown" if found["steps"] is None else f"{found['steps']:,}"
+    trained = f"{found['steps']:,}" if isinstance(found["steps"], int) else "unknown"
     say(f"trained for {trained} steps, seed {found['seed']}, network {found['network']}, {found['bytes'] / 1e6:.1f} MB")
     say(f"by {found['command'] or 'an unknown command'}, commit {found['commit'] or 'unknown'}")
     ranges = Table("feature", "name", "from", "to", "", box=None, pad_edge=False)

@@ -33,6 +33,8 @@ FIGURES = ("success", "r", "q", "running")
 """By task: measured in rollouts, estimated by reachability, estimated by the critics, met while training."""
 PUBLISHED_INPUTS = ("desired_goal", "observation", "task")
 GROUPS = frozenset(PUBLISHED_INPUTS)
+MAX_GROUPS = 16
+"""Groups of features that tasks may combine: 65,535 tasks."""
 
 
 class SkillFileError(ValueError):
@@ -207,8 +209,8 @@ class Skills:
                 tuple(actions["names"]),
                 tuple(actions["low"]),
                 tuple(actions["high"]),
-                {name: _finite(values) for name, values in meta["figures"].items()},
-                {name: _finite(values) for name, values in meta["floors"].items()},
+                _by_task(facts, meta["figures"]),
+                _by_task(facts, meta["floors"]),
                 dict(meta["origin"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
@@ -405,12 +407,18 @@ def _published_figures(facts: SkillFacts, figures: Mapping[str, float]) -> dict[
 def _check_inputs(facts: SkillFacts, inputs: Mapping[str, Sequence[str]]) -> None:
     if set(inputs) != GROUPS:
         raise ValueError(f"its inputs are {sorted(inputs)} instead of {sorted(GROUPS)}")
-    if not facts.groups:
-        raise ValueError("it names no group of features, so there is no task")
+    if not 0 < len(facts.groups) <= MAX_GROUPS:
+        raise ValueError(f"it names {len(facts.groups)} groups of features; tasks combine 1 to {MAX_GROUPS}")
     known = len(facts.tasks.members)  # made here, the set of tasks checks groups and task map against the goal space
     for name in ("desired_goal", "task"):
         if len(inputs[name]) != known:
             raise ValueError(f"it reads {len(inputs[name])} numbers of {name} for {known} features")
+
+
+def _by_task(facts: SkillFacts, figures: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    for task in {task for values in figures.values() for task in values}:
+        facts.tasks.key_of(task)  # refuses what is no task
+    return {name: _finite(values) for name, values in figures.items()}
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float]:
