@@ -313,7 +313,7 @@ def test_the_replay_holds_what_the_policy_reads():
     sac = make(**ASYMMETRIC)
     replay = filled(sac)
     drawn = replay.gather(replay.draw((5,)))
-    assert set(drawn) == {"action", "reward", "discount"} | {
+    assert set(drawn) == {"action", "reward", "discount", "truncated"} | {
         f"{which}/{name}" for which in ("obs", "next_obs") for name in ("policy", "critic", "extra")
     }
     assert (replay.capacity, replay.num_envs, replay.gamma, replay.n_step) == (400, 4, 0.99, 1)
