@@ -433,6 +433,7 @@ RUN = [
     "algorithm.learning_starts=60",
     "algorithm.iteration_steps=120",
     "algorithm.batch_size=32",
+    "algorithm.replay_size=2000",
     "callbacks=[{name: diayn_skills, episodes: 1}]",
     "evaluation.interval=240",
     "evaluation.trials=1",
