@@ -178,7 +178,7 @@ def test_programs_open_it_too(run):
 def test_environments_take_a_device_as_well(command, tmp_path, capsys):
     arguments = [text.replace("OUT", str(tmp_path / "out")) for text in command]
     assert main([arguments[0], "toy/cartpole", "device=cuda", *arguments[1:]]) == 1
-    assert "use 'cpu' or one that exists" in capsys.readouterr().err
+    assert "device is 'cuda', but torch finds no GPU; use device=cpu" in capsys.readouterr().err
     assert main([arguments[0], "toy/cartpole", "device=cpu", *arguments[1:]]) == 0
 
 

@@ -57,6 +57,8 @@ class Agent(nn.Module):
         try:
             return super().load_state_dict(state_dict, *arguments, **options)
         except RuntimeError as error:
+            if type(error) is not RuntimeError:  # an agent's own complaint, about a file for example
+                raise
             raise ValueError(f"the stored {type(self).__name__} does not fit: {misfit_of(self, state_dict)}") from error
 
     def close(self) -> None:
