@@ -109,7 +109,7 @@ class TestCollect:
         [
             (["toy/pendulum", "--policy", "best"], "is no run folder and has no policy 'best'; use --policy random"),
             (["toy/pendulm"], "toy/pendulum"),
-            (["toy/pendulum", "--seed", "-1"], "use a non-negative integer"),
+            (["toy/pendulum", "--seed", "-1"], "use an integer >= 0"),
         ],
     )
     def test_mistakes_leave_nothing_behind(self, arguments, said, tmp_path, capsys):
@@ -121,7 +121,7 @@ class TestCollect:
     def test_steps_must_be_some(self, capsys):
         with pytest.raises(SystemExit):
             main(["collect", "toy/pendulum", "--steps", "0", "--out", "data"])
-        assert "'0' is not a positive number" in capsys.readouterr().err
+        assert "'0' is not a whole number" in capsys.readouterr().err
 
 
 class TestOfflineRuns:

@@ -127,7 +127,7 @@ def test_a_fresh_replay_is_for_runs_that_have_one(tmp_path, capsys):
         (["agent.critic=3"], "did you mean 'agent.critics'?"),
         (["algorithm.tau=0"], "tau is 0"),
         (["agent=sac"], "agent is 'sac', but it goes with the algorithm"),
-        (["algorithm.replay_size=1"], "use algorithm.replay_size=2 or more"),
+        (["algorithm.replay_size=1"], "replay_size is 1, less than batch_size"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(arguments, sentence, tmp_path, capsys):

@@ -169,7 +169,7 @@ def test_wrapper_names():
         ({"name": "xyzzy"}, r"^env.wrappers: there is no 'xyzzy'; use one of features, .* or package\.module:Class$"),
         ("history", "env.wrappers is 'history', which has no name"),
         ({"name": "history", "length": "long"}, "env.wrappers.length is the text 'long'; expected an integer"),
-        ({"name": "history", "length": 0}, "env.wrappers: length is 0"),
+        ({"name": "history", "length": 0}, "env.wrappers.length is 0"),
         ({"name": "history", "group": "pos"}, "env.wrappers: .* has no observation group 'pos'"),
         ({"name": "history", "env": "toy/cartpole"}, "history has no option 'env'"),
         ({"name": "builtins:object"}, "'builtins:object' cannot be used here"),

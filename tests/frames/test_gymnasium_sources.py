@@ -38,7 +38,7 @@ class TestSeeds:
         assert not torch.equal(one["env/obs/policy"], other["env/obs/policy"])
         assert bool(one["env/terminated"].any())
         assert bool(one["env/truncated"].any())
-        with pytest.raises(ValueError, match="non-negative"):
+        with pytest.raises(ValueError, match="use an integer >= 0"):
             FrameAgent(Walk).seed(True)
 
     def test_a_wrapper_that_resets_gives_the_stream_of_the_agent(self):

@@ -333,7 +333,7 @@ class TestCommands:
 
         monkeypatch.setattr("gaitway.cli.commands.list_what", broken)
         assert main(["list", "envs"]) == 1
-        assert "gaitway: [Errno 32] Broken pipe" in capsys.readouterr().err
+        assert "raised BrokenPipeError: [Errno 32] Broken pipe" in capsys.readouterr().err
 
     def test_which_streams_have_a_reader(self):
         reader, writer = os.pipe()

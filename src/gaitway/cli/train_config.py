@@ -211,8 +211,11 @@ def parse(data: Mapping[str, Any]) -> TrainConfig:
         "agent": from_config(recipe.agent, data.get("agent") or {}, "agent"),
     }
     config = from_config(TrainConfig, {**data, **sections})
-    check_device(config.device)
-    Execution(config.execution, config.device)  # refuses what the device cannot do
+    try:
+        check_device(config.device)
+        Execution(config.execution, config.device)  # refuses what the device cannot do
+    except ValueError as error:
+        raise ConfigError(str(error), "device") from error
     return config
 
 

@@ -253,5 +253,5 @@ def test_everything_stands_behind_the_ball() -> None:
     assert (task.wall_x, task.line_x) == (5.5, 3.0)
     assert task.model.geom("wall").pos[0] == 5.5
     assert task.draw(np.random.default_rng(0))["qpos"][9] == pytest.approx(1.5, abs=0.011)
-    with pytest.raises(ValueError, match="touch_ball_reward -1"):
+    with pytest.raises(ValueError, match="touch_ball_reward is -1"):
         NATIVE_TASKS["walker/goalwall"](touch_ball_reward=-1.0)
