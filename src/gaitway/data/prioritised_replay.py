@@ -73,10 +73,10 @@ class PrioritisedReplay(StepReplay):
         steps = StepReplay.bytes_needed(capacity, num_envs, groups, action, n_step=n_step, **options)
         return steps + SumTree.bytes_needed((capacity // num_envs + 2 * n_step) * num_envs)
 
-    def add(self, ws: Workspace, start: int = 0, stop: int | None = None) -> None:
+    def add(self, ws: Workspace, start: int = 0, stop: int | None = None, truncated: Tensor | None = None) -> None:
         """As `StepReplay.add`; what can be drawn from now on gets the largest priority."""
         try:
-            super().add(ws, start, stop)
+            super().add(ws, start, stop, truncated)
         finally:  # a part may have been added before the rest was refused
             self._follow()
 

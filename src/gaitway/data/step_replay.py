@@ -162,10 +162,11 @@ class StepReplay:
         """Grows whenever memory was reallocated; programs captured before that must be recorded again."""
         return self._rows.version
 
-    def add(self, ws: Workspace, start: int = 0, stop: int | None = None) -> None:
+    def add(self, ws: Workspace, start: int = 0, stop: int | None = None, truncated: Tensor | None = None) -> None:
         """Append detached copies of the steps `start <= t < stop` of a workspace of step rows [T, B].
 
-        The first observation must be that after the last step added before, unless `cut` was called in between.
+        `truncated` [stop - start, B], `env/truncated` of these steps on the CPU, spares waiting for a device. The first
+        observation must be that after the last step added before, unless `cut` was called in between.
         """
         stop = ws.T if stop is None else stop
         if not 0 <= start <= stop:
@@ -176,7 +177,8 @@ class StepReplay:
             )
         for first in range(start, stop, self._rows.piece):
             last = min(first + self._rows.piece, stop)
-            self._rows.append(ws, first, last, partial(_reached, ws, first))
+            known = None if truncated is None else truncated[first - start : last - start]
+            self._rows.append(ws, first, last, partial(_reached, ws, first), known)
 
     def cut(self) -> None:
         """Call after resetting the environments: the observation after the last row becomes a final observation."""

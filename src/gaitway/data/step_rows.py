@@ -122,8 +122,16 @@ class StepRows:
         self.stop = max(self.rows_added - self.n_step + 1, self._cut_at, self.oldest)
         self.first = max(self.stop - self.capacity, self.oldest)
 
-    def append(self, source: Workspace | Mapping[str, Tensor], start: int, stop: int, finals: Finals) -> None:
-        """Steps `start <= t < stop` of `source`, at most `piece` of them; observations have a row more."""
+    def append(
+        self,
+        source: Workspace | Mapping[str, Tensor],
+        start: int,
+        stop: int,
+        finals: Finals,
+        truncated: Tensor | None = None,
+    ) -> None:
+        """Steps `start <= t < stop` of `source`, at most `piece` of them; observations have a row more. `truncated` is
+        `env/truncated` of these steps on the CPU; without it, this waits for the device on which they are."""
         count, row = stop - start, self.rows_added
         stage = self._staged(count)
         values = {}
@@ -132,11 +140,11 @@ class StepRows:
             if value.shape != target.shape or value.dtype is not target.dtype:
                 raise _refused(name, value, target)
             target.copy_(value.detach() if value.requires_grad else value)
-        truncated = values[TRUNCATED].cpu().nonzero()  # waits for the device, if the steps come from one
-        reached = self._reached(truncated, finals) if len(truncated) else None
+        ends = (values[TRUNCATED].cpu() if truncated is None else truncated).nonzero()
+        reached = self._reached(ends, finals) if len(ends) else None
         self.finals.release(row + count - self.ring.rows + 1)
         if reached is not None:
-            self._store_finals(row, truncated, reached, stage.views["final"])
+            self._store_finals(row, ends, reached, stage.views["final"])
         if self.n_step == 1:
             torch.add(self._full_discount, stage.views[TERMINATED], alpha=-self.gamma, out=stage.views["discount"])
         self.ring.put(self.ring.memory, row % self.ring.rows, stage.by_stream)

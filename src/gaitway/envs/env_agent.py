@@ -16,7 +16,7 @@ from torch import Tensor
 from gaitway.core.agent import Agent
 from gaitway.core.seeding import check_seed
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation, VecEnv
+from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 
 
 class EnvAgent:
@@ -45,12 +45,27 @@ class EnvAgent:
         self.simulation_seconds = 0.0
         self.meanwhile: Callable[[], None] | None = None
         """Called between an action and its simulation: work started here on a GPU goes on while the CPU simulates."""
+        self._known: dict[int, Tensor] = {}
+        """By row: which instances a time limit ended, where the CPU knows it."""
         self.observe = Observe(self)
         self.advance = Advance(self)
 
     def restore(self, observation: Observation) -> None:
         """Go on from `observation`, as `load_state_dict` or `reset` of the environment returned it."""
         self.current = {name: value.clone() for name, value in observation.items()}
+
+    def truncated(self, start: int, stop: int) -> Tensor | None:
+        """bool [stop - start, B] on the CPU: `env/truncated` of the last rows with these numbers, without waiting for a
+        device; None where only the device knows it."""
+        found = [self._known.get(t) for t in range(start, stop)]
+        flags = [each for each in found if each is not None]
+        return torch.stack(flags) if flags and len(flags) == len(found) else None
+
+    def note(self, t: int, step: Step) -> None:
+        """Remember of row t what the CPU knows; a wrapper may have put other flags in the place of the simulator's."""
+        self._known.pop(t, None)
+        if step.known is not None and step.known[0] is step.truncated:
+            self._known[t] = step.known[1].clone()
 
     def variables(self, rows: int) -> dict[str, Variable]:
         """The dense variables a rollout of `rows` steps needs for this environment."""
@@ -127,12 +142,12 @@ class Advance(_EnvPart):
         def step(t: int) -> None:
             action = ws.at("action", t)
             if world.meanwhile is not None:
-                action = action.cpu()  # waits for the action alone; afterwards the device is free for other work
-                world.meanwhile()
+                action = fetched(action, world.meanwhile)
             started = time.perf_counter()
             result = world.env.step(action)
             world.simulation_seconds += time.perf_counter() - started
             world.current = result.obs
+            world.note(t, result)
             put_reward(t, result.reward.float())
             put_terminated(t, result.terminated)
             put_truncated(t, result.truncated)
@@ -147,6 +162,20 @@ class Advance(_EnvPart):
                 put(t, result.final_obs[group])
 
         return step
+
+
+def fetched(action: Tensor, meanwhile: Callable[[], None]) -> Tensor:
+    """The action on the CPU. What `meanwhile` starts on a device is queued behind the action and not waited for."""
+    if not action.is_cuda:
+        meanwhile()
+        return action
+    here = torch.empty(action.shape, dtype=action.dtype, pin_memory=True)
+    here.copy_(action, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(action.device))
+    meanwhile()
+    arrived.synchronize()
+    return here
 
 
 def env_variables(

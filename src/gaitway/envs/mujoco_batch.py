@@ -39,8 +39,7 @@ class MujocoBatchEnv(VecEnv):
     """`num_envs` instances of a `BatchTask`.
 
     `num_threads` None takes one thread per CPU this process may use, but never more than there are instances. Returned
-    tensors are views of two alternating sets of buffers (copies where `device` is not the CPU), so they stay unchanged
-    until the call after the next one.
+    tensors are views of two alternating sets of buffers, so they stay unchanged until the call after the next one.
 
     A physics fault (an error, a warning counter that rose, a state that is not finite) ends that instance alone:
     terminated, the task's `fault_reward`, metric `physics_error` 1 and all others 0, then a restart. Its `final_obs`
@@ -88,8 +87,8 @@ class MujocoBatchEnv(VecEnv):
         self._default_state = self._state[0].copy()
         self._warnings = self._batch.warning  # [B, kind, (last info, count)]
         self._action_shape = (num_envs, *self.spec.action.shape)
-        self._buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype])
-        self._other_buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype])
+        self._buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype], self.device)
+        self._other_buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype], self.device)
         self._start_rows = {name: np.zeros_like(array) for name, array in self._buffers.obs.items()}
         # reward and metrics in float64, one row each, in the order of `StepBuffers.scalars`
         self._scalars = np.zeros((1 + len(self.spec.metrics), num_envs))
@@ -143,7 +142,7 @@ class MujocoBatchEnv(VecEnv):
             if self._at_end is not None:
                 self._at_end()
             self._follow_up(np.flatnonzero(self._ended).astype(np.int32), now.obs)
-        return now.as_step(self.device)
+        return now.as_step()
 
     @property
     def elapsed(self) -> Tensor:
@@ -217,7 +216,7 @@ class MujocoBatchEnv(VecEnv):
         self.task.restore()
         if self.task.persistent and self.task.stage != STAGE_NONE:
             batch.forward(stage=self.task.stage)  # such a batch goes on from the stages it computed last
-        return now.observation(self.device)
+        return now.observation()
 
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         from gaitway.envs.pictures.scene import Camera
@@ -304,6 +303,7 @@ class MujocoBatchEnv(VecEnv):
     def _next_buffers(self) -> tuple[StepBuffers, StepBuffers]:
         """The buffers handed out last, and the others, which the present call may fill."""
         self._buffers, self._other_buffers = self._other_buffers, self._buffers
+        self._buffers.settle()
         return self._other_buffers, self._buffers
 
     def _controls(self, action: Tensor) -> np.ndarray:
@@ -355,7 +355,7 @@ class MujocoBatchEnv(VecEnv):
         self._simulation()
         _, now = self._next_buffers()
         self._restart(np.arange(self.num_envs, dtype=np.int32), now.obs, given)
-        return now.observation(self.device)
+        return now.observation()
 
     def _restart(
         self, rows: np.ndarray, obs: dict[str, np.ndarray], given: Mapping[str, np.ndarray] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,10 @@ from gaitway.core.config import did_you_mean
 from gaitway.envs.vec_env import EnvSpec, Observation, Step
 
 FAULT_METRIC = "physics_error"
+ALIGNMENT = 64
+"""Arrays begin at multiples of so many bytes, the length of a cache line."""
+
+Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 class Slots(dict[str, np.ndarray]):
@@ -31,25 +36,82 @@ class Slots(dict[str, np.ndarray]):
         raise KeyError(f"{name!r} is not among the {self.kind} that the task declares: {', '.join(self)}{hint}")
 
 
+class SharedMemory:
+    """Arrays in one piece of memory, so that a single copy takes all of them to a GPU, and nobody waits for it.
+
+    `here` holds them on the CPU, `there` on the device, where `send` has copied them. What `here` holds may be
+    overwritten after `settle`, which waits until the last copy was made.
+    """
+
+    def __init__(self, shapes: Shapes, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        size = sum(_room(shape, dtype) for shape, dtype in shapes.values())
+        with torch.inference_mode(False):
+            self._here = torch.zeros(size, dtype=torch.uint8, pin_memory=self._on_gpu)
+            self._there = torch.zeros(size, dtype=torch.uint8, device=device) if self._on_gpu else self._here
+            self.here = self._views(self._here, shapes)
+            self.there = self._views(self._there, shapes) if self._on_gpu else self.here
+        self._device = device
+        self._sent = torch.cuda.Event() if self._on_gpu else None
+
+    def send(self) -> None:
+        if self._sent is not None:
+            self._there.copy_(self._here, non_blocking=True)
+            self._sent.record(torch.cuda.current_stream(self._device))
+
+    def settle(self) -> None:
+        if self._sent is not None:
+            self._sent.synchronize()
+
+    @staticmethod
+    def _views(memory: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+        found, start = {}, 0
+        for name, (shape, dtype) in shapes.items():
+            found[name] = memory[start : start + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
+            start += _room(shape, dtype)
+        return found
+
+
+def _room(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    """Bytes from one array to the next."""
+    return -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+
+
 class StepBuffers:
-    """One set of everything `step` returns; an environment alternates between two.
+    """One set of everything `step` returns; an environment alternates between two, and calls `settle` before it fills
+    one again.
 
     `scalars` [1 + M, B] holds the reward and then the metrics, one row each, in the order of the spec.
     """
 
-    def __init__(self, spec: EnvSpec, num_envs: int, dtype: type[np.floating]) -> None:
-        shapes = {group.name: (num_envs, *group.shape) for group in spec.groups}
-        self.obs = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
-        self.final_obs = Slots({name: np.zeros(shape, dtype) for name, shape in shapes.items()}, "groups")
-        self.scalars = np.zeros((1 + len(spec.metrics), num_envs), dtype)
+    def __init__(self, spec: EnvSpec, num_envs: int, dtype: type[np.floating], device: torch.device) -> None:
+        floats = torch.from_numpy(np.zeros(0, dtype)).dtype
+        shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+        for kind in ("obs", "final_obs"):
+            shapes |= {f"{kind}/{group.name}": ((num_envs, *group.shape), floats) for group in spec.groups}
+        shapes["scalars"] = ((1 + len(spec.metrics), num_envs), floats)
+        shapes |= dict.fromkeys(("terminated", "truncated"), ((num_envs,), torch.bool))
+        self._memory = SharedMemory(shapes, device)
+        arrays = {name: tensor.numpy() for name, tensor in self._memory.here.items()}
+        names = [group.name for group in spec.groups]
+        self.obs = {name: arrays[f"obs/{name}"] for name in names}
+        self.final_obs = Slots({name: arrays[f"final_obs/{name}"] for name in names}, "groups")
+        self.scalars = arrays["scalars"]
         self.reward = self.scalars[0]
         self.metrics = dict(zip(spec.metrics, self.scalars[1:], strict=True))
-        self.terminated = np.zeros(num_envs, dtype=bool)
-        self.truncated = np.zeros(num_envs, dtype=bool)
-        self._obs = _as_tensors(self.obs)
-        self._final_obs = _as_tensors(self.final_obs)
-        self._metrics = _as_tensors(self.metrics)
-        self._flat = tuple(torch.from_numpy(array) for array in (self.reward, self.terminated, self.truncated))
+        self.terminated, self.truncated = arrays["terminated"], arrays["truncated"]
+        there = self._memory.there
+        self._obs = {name: there[f"obs/{name}"] for name in names}
+        self._final_obs = {name: there[f"final_obs/{name}"] for name in names}
+        reward, *metrics = there["scalars"].unbind()
+        self._metrics = dict(zip(spec.metrics, metrics, strict=True))
+        self._flat = reward, there["terminated"], there["truncated"]
+        here = self._memory.here["truncated"]
+        self._known = None if here is there["truncated"] else (there["truncated"], here)
+
+    def settle(self) -> None:
+        """Wait until these buffers may be filled."""
+        self._memory.settle()
 
     def mark_fault(self, faulty: np.ndarray, previous: StepBuffers, reward: float) -> None:
         """Overwrite the rows of faulty instances [B] with numbers that no learner can choke on."""
@@ -60,25 +122,13 @@ class StepBuffers:
         for name, final_obs in self.final_obs.items():
             final_obs[faulty] = previous.obs[name][faulty]
 
-    def observation(self, device: torch.device) -> Observation:
-        return moved(self._obs, device)
+    def observation(self) -> Observation:
+        self._memory.send()
+        return dict(self._obs)
 
-    def as_step(self, device: torch.device) -> Step:
-        reward, terminated, truncated = self._flat
-        if device.type == "cpu":
-            return Step(dict(self._obs), reward, terminated, truncated, dict(self._final_obs), dict(self._metrics))
-        return Step(
-            moved(self._obs, device),
-            reward.to(device),
-            terminated.to(device),
-            truncated.to(device),
-            moved(self._final_obs, device),
-            moved(self._metrics, device),
-        )
-
-
-def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    def as_step(self) -> Step:
+        self._memory.send()
+        return Step(dict(self._obs), *self._flat, dict(self._final_obs), dict(self._metrics), known=self._known)
 
 
 def moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

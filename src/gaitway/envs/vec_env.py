@@ -194,7 +194,8 @@ class Step:
     `obs` is the observation for the next action: where an episode ended, the first one of the new episode. `final_obs`
     is the final observation of the episode where it ended, and equal to `obs` elsewhere. `terminated` and `truncated`
     are never both true. `valid` is None or, for environments that reset in a step of their own, false where the action
-    was ignored.
+    was ignored. `known`: `truncated` as it is on its device and as the simulator left it on the CPU, where the
+    simulator runs there: what is read from the second does not wait for the first.
     """
 
     obs: Observation
@@ -204,6 +205,7 @@ class Step:
     final_obs: Observation
     metrics: dict[str, Tensor]
     valid: Tensor | None = None
+    known: tuple[Tensor, Tensor] | None = None
 
 
 class Actor(Protocol):

@@ -209,7 +209,7 @@ class OffPolicyRunner(Runner):
             clock["simulate"] += simulated
             clock["infer"] += played - started - simulated - (clock["learn"] - learnt)
             self._annotate(start, stop)
-            self.replay.add(ws, start, stop)
+            self.replay.add(ws, start, stop, self.world.truncated(start, stop))
             self.cast.collected(ws, start, stop)
             clock["learn"] += time.perf_counter() - played
             self._pending += self._updates_due(counted_steps(ws, start, stop))

@@ -49,8 +49,9 @@ class HeldBatch(MujocoBatchEnv):
             self._streams.entropy[reseeded], self._streams.episode[reseeded] = entropy, 0
             self._generators.forget()
         if len(rows):
+            self._buffers.settle()
             self._restart(rows.astype(np.int32), self._buffers.obs)
-        return self._buffers.observation(self.device)
+        return self._buffers.observation()
 
     def _follow_up(self, rows: np.ndarray, obs: Arrays) -> None:
         """Nothing: they wait."""

@@ -134,7 +134,7 @@ class ToyEnv(VecEnv):
     def _allocate(self) -> None:
         self._read = ActionReader(self.spec, self.num_envs)
         self._generators = EpisodeGenerator(self._streams)
-        self._buffers = [StepBuffers(self.spec, self.num_envs, self._dtype) for _ in range(2)]
+        self._buffers = [StepBuffers(self.spec, self.num_envs, self._dtype, self.device) for _ in range(2)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the buffers: their arrays and tensors have memory in common, which a copy would not have."""
@@ -172,7 +172,7 @@ class ToyEnv(VecEnv):
         self._state = self._restarted(reached, ended, out) if len(ended) else reached
         if is_late:
             self._deadline = self._next_deadline()
-        return out.as_step(self.device)
+        return out.as_step()
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -239,7 +239,7 @@ class ToyEnv(VecEnv):
         out = self._next_buffers()
         for name, value in self.toy.observe(state).items():
             out.obs[name][:] = value
-        return out.observation(self.device)
+        return out.observation()
 
     def _set_ages(self, elapsed: np.ndarray | int) -> None:
         self._born[:] = self._clock - elapsed
@@ -275,6 +275,7 @@ class ToyEnv(VecEnv):
     def _next_buffers(self) -> StepBuffers:
         """The set that nobody may still be reading."""
         self._buffers.reverse()
+        self._buffers[0].settle()
         return self._buffers[0]
 
     def _checked(self, state: Any) -> np.ndarray:
