@@ -177,6 +177,10 @@ class ReplayAlgorithm:
                 )
             self.extras[name] = (variables[name].shape, variables[name].dtype)
 
+    def callbacks(self) -> tuple[Any, ...]:
+        """What the algorithm itself does between iterations, as callbacks of the run."""
+        return ()
+
     def make_replay(self, device: torch.device | str | None = None) -> StepReplay:
         """An empty replay for what the policy reads and does."""
         return StepReplay(**self.replay_options(device))

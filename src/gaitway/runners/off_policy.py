@@ -78,7 +78,7 @@ class OffPolicyRunner(Runner):
         self.prefill, self.share = prefill, share
         self.replay = self._make_replay()
         self.journal = None if self.folder is None else ReplayJournal(self.folder.replay)
-        self._keep_house(callbacks, logger, progress, self.journal)
+        self._keep_house((*algorithm.callbacks(), *callbacks), logger, progress, self.journal)
         self.updates = 0
         """Gradient steps so far."""
         self._ratio = Fraction(repr(algorithm.config.update_ratio))

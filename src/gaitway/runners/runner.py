@@ -142,7 +142,7 @@ class Runner:
         if self.upkeep.progress is not None:
             self.upkeep.progress.total_steps = target
         self.upkeep.planned = self._planned = max(self.config.total_steps, target)
-        with self.upkeep.training():
+        with self.upkeep.training(target):
             is_new, self._begun = not self._begun, True
             if is_new:
                 self._begin()

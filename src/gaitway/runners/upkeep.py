@@ -30,6 +30,7 @@ from gaitway.runners.cast import Cast
 from gaitway.runners.checkpoint import Attachments, Checkpoints
 from gaitway.runners.episodes import EpisodeStatistics
 from gaitway.runners.finite import NotFiniteError, write_failure
+from gaitway.runners.forecast import Forecast
 from gaitway.runners.judge import Judge, MakeEnv
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
@@ -68,6 +69,7 @@ class Upkeep:
         self.config, self.folder, self.progress, self.snapshot = config, folder, progress, snapshot
         self.logger = logger or Logger(None if folder is None else folder.path)
         self.env, self.callbacks = env, Callbacks(callbacks)
+        self.device = next(cast.policy.parameters()).device
         self.planned = config.total_steps
         """Environment steps that schedules stretch over."""
         self.judge = Judge(config, cast, env, make_env)
@@ -83,15 +85,18 @@ class Upkeep:
         """Seconds spent on each part of an iteration, for the shares that are shown."""
         self._started = time.perf_counter()
         self._signals = GracefulStop()
+        self._forecast: Forecast | None = None
         self._summarised = True
         """Whether summary.json says what was last to be written there."""
         self._iteration = 0
         self._numbers: Mapping[str, float] = {}
 
     @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        """Around the iterations of one call of `learn`: signals, the progress display, the clock."""
+    def training(self, target: int) -> Iterator[None]:
+        """Around the iterations of one call of `learn`, which ends at `target` steps: signals, the progress display,
+        the clock."""
         self.stopped_by = None
+        self._forecast = Forecast(target, self.device)
         self._started = time.perf_counter() - self.seconds
         self._signals = GracefulStop()
         with self._signals, self.progress or contextlib.nullcontext():
@@ -145,6 +150,9 @@ class Upkeep:
         for env in (self.env, self.judge.env):
             if env is not None:
                 env.check_workers()  # those of the evaluation are idle for long
+        line = None if self._forecast is None else self._forecast.line(steps, self._numbers)
+        if line is not None:
+            log.info("%s", line)
         is_due = crossed(before, steps, self.config.evaluation.interval) or is_last
         if is_due and len(self.callbacks):
             self.judge.open()  # callbacks may set up what is evaluated next

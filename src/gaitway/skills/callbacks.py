@@ -20,6 +20,7 @@ from gaitway.envs.trials import run_trials
 from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.skills.controllability import estimate_controllability
 from gaitway.skills.curriculum import Curriculum, CurriculumConfig
+from gaitway.skills.estimates import check_joint_space
 from gaitway.skills.multitask_sac import MultitaskSAC
 from gaitway.skills.skill_file import Skills
 
@@ -30,18 +31,27 @@ class TaskCurriculum:
     """Decides which tasks are practised, and how often: reviews them at the beginning, then every `interval` steps, or
     with null after each evaluation.
 
-    The other options are those of `CurriculumConfig`. With `eval_mode: rollouts` success is that of the last
-    evaluation, so reviews follow evaluations.
+    `estimate_joint_spaces` (gmm or kmeans) lets the estimates try goals where features were visited together, instead
+    of goals over the whole range. The other options are those of `CurriculumConfig`. With `eval_mode: rollouts` success
+    is that of the last evaluation, so reviews follow evaluations.
     """
 
     name = "curriculum"
 
-    def __init__(self, algorithm: Any, interval: Count | None = 100_000, **options: Any) -> None:
+    def __init__(
+        self,
+        algorithm: Any,
+        interval: Count | None = 100_000,
+        estimate_joint_spaces: str | None = None,
+        **options: Any,
+    ) -> None:
         if not isinstance(algorithm, MultitaskSAC):
             raise ValueError("the curriculum chooses among the tasks of skills; use it with algorithm=multitask_sac")
         if interval is not None and interval < 1:
             raise ValueError(f"interval is {interval}; use environment steps, or null for after each evaluation")
-        self.algorithm, self.interval = algorithm, interval
+        if estimate_joint_spaces is not None:
+            check_joint_space(estimate_joint_spaces)
+        self.algorithm, self.interval, self.joint_space = algorithm, interval, estimate_joint_spaces
         self.config = from_config(CurriculumConfig, options, "callbacks.curriculum")
         self.curriculum = Curriculum(algorithm.facts.groups, self.config)
         self.measured: dict[str, float] = {}
@@ -76,7 +86,7 @@ class TaskCurriculum:
 
     def _review(self, moment: Any) -> None:
         tasks = list(self.curriculum.weights)
-        estimates = estimate_controllability(self.algorithm, tasks)
+        estimates = estimate_controllability(self.algorithm, tasks, self.joint_space)
         mode = self.config.eval_mode
         success: Mapping[str, float]
         if mode == "rollouts":

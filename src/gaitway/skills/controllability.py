@@ -1,20 +1,29 @@
 """How well every task can be done, asked of the learner's own models: no environment is stepped.
 
-For each task the policy is put, in thought, where goals began lately, and is given uniform goals there. Reachability
-answers with a probability (`r`); the critics answer whether the goal is worth at least what going there would bring
-(`q`). Gehring et al. 2021 (HSD-3).
+For each task the policy is put, in thought, where goals began lately, and is given goals there: uniform ones, or those
+that visited features propose. Reachability answers with a probability (`r`); the critics answer whether the goal is
+worth at least what going there would bring (`q`). Gehring et al. 2021 (HSD-3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from gaitway.core.seeding import stream
-from gaitway.skills.estimates import goals_from, q_controllable, r_controllable, uniform_goals
+from gaitway.data.step_replay import StepReplay
+from gaitway.skills.estimates import (
+    MOST_ROWS,
+    estimate_joint_spaces,
+    goals_from,
+    q_controllable,
+    r_controllable,
+    uniform_goals,
+)
 from gaitway.skills.multitask_sac import MultitaskSAC
 
 NUM_STATES = 1024
@@ -28,9 +37,12 @@ class Estimates(NamedTuple):
 
 
 @torch.no_grad()
-def estimate_controllability(algorithm: MultitaskSAC, tasks: Iterable[str]) -> Estimates:
+def estimate_controllability(
+    algorithm: MultitaskSAC, tasks: Iterable[str], joint_space: str | None = None
+) -> Estimates:
     """Estimates for `tasks`, given in group spelling; zeros before the first update.
 
+    `joint_space`, "gmm" or "kmeans", proposes goals where features were visited together (`estimate_joint_spaces`).
     States and goals are drawn from a stream of their own that begins anew each time: asking changes nothing.
     """
     tasks, replay = list(tasks), algorithm.replay
@@ -43,9 +55,13 @@ def estimate_controllability(algorithm: MultitaskSAC, tasks: Iterable[str]) -> E
     features = drawn["obs/gs_observation"].cpu().numpy().astype(np.float64)
     obs = {name.removeprefix("obs/"): value for name, value in drawn.items() if name.startswith("obs/")}
     like = obs["task"]
+    draw: Callable[[int, torch.Generator], np.ndarray] = partial(uniform_goals, facts.space)
+    if joint_space is not None:
+        visited = _visited_features(replay, generator)
+        draw = estimate_joint_spaces(joint_space, visited, facts.space, generator).draw
     r, q = {}, {}
     for task in tasks:
-        goals = goals_from(facts.tasks, task, features, uniform_goals(facts.space, len(features), generator))
+        goals = goals_from(facts.tasks, task, features, draw(len(features), generator))
         obs |= {name: torch.from_numpy(getattr(goals, name)).to(like.device) for name in ("desired_goal", "task")}
         action = policy.mean_action(policy.network_input(obs, "actor"))
         values = policy.values(policy.critic, policy.network_input(obs, "critic"), action).cpu()
@@ -59,3 +75,11 @@ def estimate_controllability(algorithm: MultitaskSAC, tasks: Iterable[str]) -> E
             float(config.gamma),
         )
     return Estimates(r, q)
+
+
+def _visited_features(replay: StepReplay, generator: torch.Generator) -> np.ndarray:
+    """Features [m, size] of steps drawn from the replay, all where there are few."""
+    slots = replay.slots(replay.first_row, replay.stop_row)
+    if len(slots) > MOST_ROWS:
+        slots = slots[torch.randint(len(slots), (MOST_ROWS,), generator=generator).to(slots.device)]
+    return replay.gather(slots)["obs/gs_observation"].double().cpu().numpy()

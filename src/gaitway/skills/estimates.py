@@ -103,6 +103,15 @@ def uniform_goals(space: GoalSpace, count: int, generator: torch.Generator, zero
     return goals
 
 
+def check_joint_space(kind: str) -> None:
+    """A ValueError for what `estimate_joint_spaces` does not know."""
+    if kind not in JOINT_SPACES:
+        raise ValueError(
+            f"estimate_joint_spaces is {kind!r}{did_you_mean(str(kind), JOINT_SPACES)}; use one of "
+            f"{list(JOINT_SPACES)}, or null for goals over the whole range"
+        )
+
+
 def estimate_joint_spaces(
     kind: str, features: Tensor | np.ndarray, space: GoalSpace, generator: torch.Generator
 ) -> JointSpace:
@@ -111,11 +120,7 @@ def estimate_joint_spaces(
     The fit is over all features at once; of a proposal, a task takes those that it controls. Delta features are left
     out: they say where in the world the robot was, and a goal counts from where it is.
     """
-    if kind not in JOINT_SPACES:
-        raise ValueError(
-            f"estimate_joint_spaces is {kind!r}{did_you_mean(str(kind), JOINT_SPACES)}; use one of "
-            f"{list(JOINT_SPACES)}, or null for goals over the whole range"
-        )
+    check_joint_space(kind)
     visited = features.detach().cpu().numpy() if isinstance(features, Tensor) else features
     projected = space.project(_rows("features", visited, space))
     if not len(projected) or not np.isfinite(projected).all():

@@ -36,6 +36,7 @@ from gaitway.data.step_replay import StepReplay
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.functional.reachability import reachability_target
 from gaitway.functional.soft_losses import soft_target
+from gaitway.skills.goal_guide import GoalGuide
 
 COLUMNS = ("reached_goal", "last_step_of_task", "random_reset", "time", "task_key")
 """Metrics of the environment that are learnt from: columns of the replay."""
@@ -90,6 +91,11 @@ class MultitaskSAC(ReplayAlgorithm):
     ) -> None:
         config = config or MultitaskSACConfig()
         self.facts = SkillFacts.of(policy.spec)
+        if policy.spec.options.get("normalize_gs_observation"):
+            raise ValueError(
+                "multitask_sac estimates how well goals are reached from features in their own units; make the "
+                "environment with normalize_gs_observation=false"
+            )
         if isinstance(config.gamma, str):
             config = replace(config, gamma=1.0 - 1.0 / self.facts.horizon)
         draws = {"actions": Draw((2 * config.batch_size, *policy.spec.action.shape))}  # now, and next
@@ -206,6 +212,9 @@ class MultitaskSAC(ReplayAlgorithm):
         error = self.policy.values(self.policy.critic, batch["critic"], batch["action"])[:-1] - target
         self.counts.note_errors(batch["key"], error.abs().mean(0))
         self.counts.residual.copy_(error.var() / target.var().clamp(min=1e-12))
+
+    def callbacks(self) -> tuple[Any, ...]:
+        return (GoalGuide(self),)
 
     # What is known of the tasks
 
