@@ -111,7 +111,7 @@ def test_the_curriculum_takes_proposed_goals_and_refuses_an_unknown_kind():
         {"rank_max": 2}, lambda algorithm: [TaskCurriculum(algorithm, interval=80, estimate_joint_spaces="kmeans")]
     )
     runner.learn(240)
-    with pytest.raises(ValueError, match="estimate_joint_spaces is 'kmean' .did you mean 'kmeans'"):
+    with pytest.raises(ValueError, match=r"estimate_joint_spaces is 'kmean' .did you mean 'kmeans'"):
         TaskCurriculum(runner.algorithm, estimate_joint_spaces="kmean")
 
 
