@@ -2,8 +2,8 @@
 
     python benchmarks/skills_update.py --out benchmarks/results/skills_update.json
 
-Milliseconds of one update with batches of 256, networks of four D2RL layers of 512 and 1024: recorded in calls of 16
-and eager, in turns, medians over rounds; beside them `products`, the matrix products alone as a CUDA graph. Gates: the
+Milliseconds of one update with batches of 256, networks of four D2RL layers of 512 and 1024: recorded in calls of 16,
+with and without the compiler, and eager, in turns, medians over rounds; beside them `products`, the matrix products alone as a CUDA graph. Gates: the
 recorded update ends at the parameters of the eager one (fp32), and a recorded call never waits for the device.
 """
 
@@ -100,20 +100,25 @@ def timed(call: Callable[[], Any], repeats: int) -> float:
 def measure(width: int, rounds: int, play: Any, device: str) -> dict[str, Any]:
     found: dict[str, list[float]] = {}
     calls: dict[str, tuple[Callable[[], Any], int, int]] = {}
-    for mode, precision in (("captured", "tf32"), ("eager", "tf32"), ("captured", "fp32")):
+    for mode, precision in (
+        ("captured", "tf32"),
+        ("compiled_captured", "tf32"),
+        ("eager", "tf32"),
+        ("captured", "fp32"),
+    ):
         algorithm, replay = learner(play, width, mode, precision, device)
-        updates = TOGETHER if mode == "captured" else 1
+        updates = 1 if mode == "eager" else TOGETHER
         call = lambda a=algorithm, r=replay, n=updates: a.update(r, n, Now())  # noqa: E731
         for _ in range(4):
             call()
-        calls[f"{mode} {precision}"] = (call, updates, 6 if mode == "captured" else 16)
+        calls[f"{mode} {precision}"] = (call, updates, 16 if mode == "eager" else 6)
     calls["products tf32"] = (products(width, device), 1, 100)
     for _ in range(rounds):
         for name, (call, updates, repeats) in calls.items():
             found.setdefault(name, []).append(timed(call, repeats) / updates)
     medians = {name: statistics.median(values) for name, values in found.items()}
-    return {"width": width, "ms": found, "median_ms": medians,
-            "eager_over_captured": medians["eager tf32"] / medians["captured tf32"]}  # fmt: skip
+    ratios = {mode: medians["eager tf32"] / medians[f"{mode} tf32"] for mode in ("captured", "compiled_captured")}
+    return {"width": width, "ms": found, "median_ms": medians, "eager_over": ratios}
 
 
 def gates(play: Any, device: str) -> dict[str, Any]:
@@ -150,7 +155,8 @@ def main() -> None:
     }
     for case in result["cases"]:
         listed = "  ".join(f"{name} {value:.3f}" for name, value in case["median_ms"].items())
-        print(f"width {case['width']}: {listed} ms; eager / captured {case['eager_over_captured']:.1f}")
+        ratios = "  ".join(f"eager / {mode} {ratio:.1f}" for mode, ratio in case["eager_over"].items())
+        print(f"width {case['width']}: {listed} ms; {ratios}")
     print("gates", result["gates"])
     if found.out is not None:
         found.out.write_text(json.dumps(result, indent=1) + "\n")
