@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def reachability(reach: dict[str, float], success: dict[str, float]) -> dict[str
 def speed(rows: list[dict[str, float]]) -> dict[str, float]:
     """Samples per second of the whole run, and of its iterations alone (median over pairs of log lines)."""
     timed = [(row["step"], row["time/seconds"]) for row in rows if "time/seconds" in row]
-    steps = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in zip(timed[1:], timed[2:], strict=False) if b[1] > a[1]]
+    steps = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(timed[1:]) if b[1] > a[1]]
     last = next(row for row in reversed(rows) if "time/seconds" in row)
     return {
         "with_evaluations": round(timed[-1][0] / timed[-1][1]),

@@ -3,8 +3,9 @@
     python benchmarks/skills_update.py --out benchmarks/results/skills_update.json
 
 Milliseconds of one update with batches of 256, networks of four D2RL layers of 512 and 1024: recorded in calls of 16,
-with and without the compiler, and eager, in turns, medians over rounds; beside them `products`, the matrix products alone as a CUDA graph. Gates: the
-recorded update ends at the parameters of the eager one (fp32), and a recorded call never waits for the device.
+with and without the compiler, and eager, in turns, medians over rounds; beside them `products`, the matrix products
+alone as a CUDA graph. Gates: the recorded update ends at the parameters of the eager one (fp32), and a recorded call
+never waits for the device.
 """
 
 from __future__ import annotations
