@@ -8,6 +8,7 @@ import os
 
 import pytest
 import torch
+from float64_networks import follow, forward, single, stir_critics, tanh_gaussian
 from torch.testing import assert_close
 
 from gaitway import make_env
@@ -53,9 +54,7 @@ def make_policy(spec, n_embed=None, **options) -> DIAYNPolicy:
 
 def make(spec, n_embed=None, **options) -> DIAYN:
     policy = make_policy(spec, n_embed)
-    with torch.no_grad():  # critics start at 0, which would hide mistakes
-        for parameter in (*policy.critic.parameters(), *policy.target.parameters()):
-            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+    stir_critics(policy)
     rates = {"actor_learning_rate": 1e-2, "critic_learning_rate": 2e-2, "discriminator_learning_rate": 3e-2}
     config = DIAYNConfig(
         batch_size=BATCH,
@@ -143,11 +142,7 @@ class Plain:
 
     def act(self, observation, one_hot, noise):
         z = one_hot if self.embedding is None else torch.tanh(one_hot @ self.embedding.T)
-        mean, log_std = forward(self.actor, torch.cat((observation, z), -1)).chunk(2, -1)
-        std = log_std.clamp(-5, 2).exp()
-        u = mean + std * noise
-        density = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(1 - u.tanh() ** 2)
-        return u.tanh(), density.sum(-1)
+        return tanh_gaussian(self.actor, torch.cat((observation, z), -1), noise)
 
     def step(self, name: str, loss) -> None:
         self.optimisers[name].zero_grad()
@@ -191,43 +186,11 @@ class Plain:
         self.losses["actor"].append(loss.item())
         self.step("actor", loss)
         self.step("alpha", -self.log_alpha.exp() * (log_prob.detach().mean() - 4.0))
-        with torch.no_grad():
-            for target, critic in zip(self.targets, self.critics, strict=True):
-                for name, value in target.items():
-                    value += self.config.tau * (critic[name] - value)
+        for target, critic in zip(self.targets, self.critics, strict=True):
+            follow(target, critic, self.config.tau)
         loss = torch.nn.functional.cross_entropy(forward(self.phi, features), torch.tensor(skills))
         self.losses["discriminator"].append(loss.item())
         self.step("phi", loss)
-
-
-def single(network, member):
-    """One network as plain float64 layers on [hidden, input]."""
-    network = getattr(network, "network", network)
-    trunk, start, state = network.trunk, 0, {}
-
-    def of(parameter):
-        value = parameter.detach().double()
-        return value.clone() if member is None else value[member].clone()
-
-    inputs, bias = of(trunk.input.weight), of(trunk.bias).flatten()
-    for number, width in enumerate(trunk.widths):
-        columns = inputs[:, start : start + width]
-        parts = [columns] if number == 0 else [of(trunk.hidden[number - 1].weight), columns]
-        state[f"{number}.weight"] = torch.cat(parts).T.contiguous()
-        state[f"{number}.bias"] = bias[start : start + width].clone()
-        start += width
-    last = of(network.last.weight)
-    state[f"{len(trunk.widths)}.weight"] = last if member is None else last.T.contiguous()
-    state[f"{len(trunk.widths)}.bias"] = of(network.last.bias).flatten()
-    return state
-
-
-def forward(network, x):
-    count = len(network) // 2
-    h = torch.relu(x @ network["0.weight"].T + network["0.bias"])
-    for layer in range(1, count - 1):
-        h = torch.relu(torch.cat((h, x), -1) @ network[f"{layer}.weight"].T + network[f"{layer}.bias"])
-    return h @ network[f"{count - 1}.weight"].T + network[f"{count - 1}.bias"]
 
 
 @pytest.mark.parametrize(("n_embed", "add_p_z"), [(None, True), (7, True), (7, False)])

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from float64_networks import follow, forward, single, stir_critics, tanh_gaussian
 from torch.testing import assert_close
 
 from gaitway import make_env
@@ -32,9 +33,7 @@ def make(spec, per_task=False, **options) -> MultitaskSAC:
         SkillPolicyConfig(actor_hidden=(16, 16, 16), critic_hidden=(16, 16, 16)),
         torch.Generator().manual_seed(3),
     )
-    with torch.no_grad():  # critics start at 0, which would hide mistakes
-        for parameter in (*policy.critic.parameters(), *policy.target.parameters()):
-            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+    stir_critics(policy)
     config = MultitaskSACConfig(
         batch_size=BATCH,
         replay_size=4096,
@@ -93,13 +92,6 @@ class Plain:
             key: torch.optim.Adam([value], lr=config.temperature_learning_rate) for key, value in self.log_alpha.items()
         }
 
-    def act(self, network, rows, noise):
-        mean, log_std = forward(network, rows).chunk(2, -1)
-        std = log_std.clamp(-5, 2).exp()
-        u = mean + std * noise
-        density = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(1 - u.tanh() ** 2)
-        return u.tanh(), density.sum(-1)
-
     def update(self, drawn, noise) -> None:
         drawn = {name: value.double() for name, value in drawn.items()}
         noise = {name: value.double() for name, value in noise.items()}
@@ -110,7 +102,7 @@ class Plain:
         alpha = torch.stack([self.log_alpha[key].detach().exp() for key in own])
         terminal = (drawn["discount"] == 0).double()
         with torch.no_grad():
-            action, log_prob = self.act(self.actor, after, noise["next_action"])
+            action, log_prob = tanh_gaussian(self.actor, after, noise["next_action"])
             pair = torch.cat((after, action), -1)
             first, second, reach = (forward(target, pair)[:, 0] for target in self.targets)
             value = torch.minimum(first, second) - alpha * log_prob
@@ -129,7 +121,7 @@ class Plain:
         self.critic_optimiser.zero_grad()
         loss.backward()
         self.critic_optimiser.step()
-        action, log_prob = self.act(self.actor, now, noise["action"])
+        action, log_prob = tanh_gaussian(self.actor, now, noise["action"])
         pair = torch.cat((now, action), -1)
         least = torch.minimum(*(forward(network, pair)[:, 0] for network in self.members[:2]))
         self.actor_optimiser.zero_grad()
@@ -141,41 +133,8 @@ class Plain:
             self.alpha_optimisers[key].zero_grad()
             (-self.log_alpha[key].exp() * (mean - 6.0)).backward()
             self.alpha_optimisers[key].step()
-        with torch.no_grad():
-            pairs = [*zip(self.targets, self.members, strict=True), (self.target_actor, self.actor)]
-            for target, online in pairs:
-                for name, value in target.items():
-                    value += self.config.tau * (online[name] - value)
-
-
-def single(network, member):
-    """One network as plain float64 layers on [hidden, input]."""
-    network = getattr(network, "network", network)
-    trunk, start, state = network.trunk, 0, {}
-
-    def of(parameter):
-        value = parameter.detach().double()
-        return value.clone() if member is None else value[member].clone()
-
-    inputs, bias = of(trunk.input.weight), of(trunk.bias).flatten()
-    for number, width in enumerate(trunk.widths):
-        columns = inputs[:, start : start + width]
-        parts = [columns] if number == 0 else [of(trunk.hidden[number - 1].weight), columns]
-        state[f"{number}.weight"] = torch.cat(parts).T.contiguous()
-        state[f"{number}.bias"] = bias[start : start + width].clone()
-        start += width
-    last = of(network.last.weight)
-    state[f"{len(trunk.widths)}.weight"] = last if member is None else last.T.contiguous()
-    state[f"{len(trunk.widths)}.bias"] = of(network.last.bias).flatten()
-    return state
-
-
-def forward(network, x):
-    count = len(network) // 2
-    h = torch.relu(x @ network["0.weight"].T + network["0.bias"])
-    for layer in range(1, count - 1):
-        h = torch.relu(torch.cat((h, x), -1) @ network[f"{layer}.weight"].T + network[f"{layer}.bias"])
-    return h @ network[f"{count - 1}.weight"].T + network[f"{count - 1}.bias"]
+        for target, online in (*zip(self.targets, self.members, strict=True), (self.target_actor, self.actor)):
+            follow(target, online, self.config.tau)
 
 
 @pytest.mark.parametrize("per_task", [False, True], ids=["one_temperature", "per_task"])
