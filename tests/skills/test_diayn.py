@@ -15,7 +15,7 @@ from gaitway import make_env
 from gaitway.agents.diayn_policy import MEMORY, DIAYNPolicy, DIAYNPolicyConfig
 from gaitway.agents.policy import InferencePolicy
 from gaitway.algorithms.algorithm import Now
-from gaitway.cli.build import build_runner, load_policy
+from gaitway.cli.build import load_policy
 from gaitway.cli.main import main
 from gaitway.cli.train_config import TrainConfig, parse
 from gaitway.core.config import read_config
@@ -440,47 +440,6 @@ def test_eval_of_a_run_is_the_same_twice(run, capsys):
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
     assert "return" in said[0]
-
-
-def state_of(place):
-    """All numbers of a run's last state, in order; what it knows of clocks and files has no part in it."""
-    config = parse(read_config(RunFolder.open(place).config))
-    runner = build_runner(config, RunFolder.open(place))
-    runner.resume()
-    kept = runner.algorithm.state_dict(), runner.replay.state_dict(), runner.stage.state_dict()
-    runner.close()
-    runner.env.close()
-    return list(numbers(kept))
-
-
-def numbers(value, name=""):
-    if isinstance(value, dict):
-        for key in value:
-            yield from numbers(value[key], f"{name}.{key}")
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from numbers(item, f"{name}.{number}")
-    else:
-        yield name, value
-
-
-def test_a_resumed_run_is_the_same_bit_for_bit(run, tmp_path):
-    """Cut after 240 steps, 40 of every instance: in the midst of episodes of 7."""
-    place = tmp_path / "run"
-    assert main(["train", *RUN, f"run_dir={place}", "total_steps=240"]) == 0
-    assert main(["resume", str(place), "more=240"]) == 0
-    whole, resumed = state_of(run), state_of(place)
-    assert [name for name, _ in whole] == [name for name, _ in resumed]
-    differing = [
-        name
-        for (name, a), (_, b) in zip(whole, resumed, strict=True)
-        if not (torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b)
-    ]
-    assert differing == []
-    assert any("carried" in name for name, _ in whole)
-    ours, theirs = ContinuousSkills.load(run), ContinuousSkills.load(place)
-    assert torch.equal(ours.points, theirs.points)
-    assert ours.accuracy == theirs.accuracy
 
 
 # what is refused

@@ -304,7 +304,7 @@ class StepReplay:
             "contents": self._contents(),
             "first_row": rows.first,
             "rows_added": rows.rows_added,
-            "cut_at": rows.cut_at,
+            "cut_at": max(rows.cut_at, rows.first),  # what was cut before the oldest row matters no more
             "newest": rows.read(newest, rows.rows_added),
             "open": rows.open_observations(),
             "generator": self.generator.get_state(),
