@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gaitway.agents.soft_actor_critic import SoftActorCritic
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.direct_soft_steps import DirectSteps
-from gaitway.algorithms.engine import Engine, FlatParameters
-from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.algorithms.replay_algorithm import Draw
+from gaitway.algorithms.soft_algorithm import SoftAlgorithm, SoftConfig, Temperature, continuous_target_entropy
 from gaitway.algorithms.soft_steps import ContinuousSteps, DiscreteSteps
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
-from gaitway.core.ranges import Number, Positive, PositiveShare, Share
+from gaitway.core.ranges import Share
 from gaitway.data.step_replay import StepReplay
 from gaitway.functional.soft_losses import temperature_gradient
 
@@ -32,26 +32,18 @@ NO_NOISE = torch.zeros(0)
 
 
 @configuration
-class SACConfig(ReplayConfig):
+class SACConfig(SoftConfig):
     """Soft actor-critic: off-policy, from a replay of everything seen lately."""
 
     name: Literal["sac"] = "sac"
-    tau: PositiveShare = 0.005
-    """How far the target critics follow at each update."""
-    actor_learning_rate: Positive = 3e-4
-    critic_learning_rate: Positive = 3e-4
-    temperature_learning_rate: Positive = 3e-4
-    initial_temperature: Positive = 1.0
     learn_temperature: bool = True
     """False keeps the temperature as it is."""
-    target_entropy: Number | None = None
-    """Where a learnt temperature drives the policy's entropy. Null: minus the number of action dimensions, with actions
-    in units of half their range; with discrete actions `discrete_entropy` times the greatest, log A."""
     discrete_entropy: Share = 0.5
-    """The 0.98 of the literature keeps the policy all but uniform where few actions are good."""
+    """With discrete actions and no `target_entropy`, the share of the greatest entropy, log A, that takes its place.
+    The 0.98 of the literature keeps the policy all but uniform where few actions are good."""
 
 
-class SAC(ReplayAlgorithm):
+class SAC(SoftAlgorithm):
     """Learns from batches of a replay."""
 
     config: SACConfig
@@ -68,25 +60,11 @@ class SAC(ReplayAlgorithm):
         config = config or SACConfig()
         # actions now and next
         draws = {} if policy.is_discrete else {"actions": Draw((2, config.batch_size, *policy.spec.action.shape))}
-        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
-        self.target_entropy = target_entropy(policy, config)
-        self.temperature = Temperature(config.initial_temperature).to(self.device)
-        self.modules["temperature"] = self.temperature
-        self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
-        self.critic_engine = self.engine(policy.learner(policy.critic, "critic"), config.critic_learning_rate)
-        self.actor_engine = self.engine(policy.learner(policy.actor, "actor"), config.actor_learning_rate)
-        self.temperature_engine = Engine(
-            self.temperature,
-            unset_loss,
-            learning_rate=config.temperature_learning_rate,
-            max_grad_norm=None,
-            eps=config.adam_eps,
+        self.temperature = Temperature(config.initial_temperature)
+        super().__init__(
+            policy, config, self.temperature, num_envs=num_envs, seed=seed, execution=execution, draws=draws
         )
-        self.engines |= {
-            "actor": self.actor_engine,
-            "critic": self.critic_engine,
-            "temperature": self.temperature_engine,
-        }
+        self.target_entropy = target_entropy(policy, config)
         self._set_steps()
 
     def update(self, replay: StepReplay, updates: int, now: Now) -> None:
@@ -132,19 +110,8 @@ class SAC(ReplayAlgorithm):
         self._prepare = execution.compiled(self.steps.prepare)
 
 
-class Temperature(nn.Module):
-    """The weight of the entropy, learnt as its logarithm."""
-
-    def __init__(self, initial: float) -> None:
-        super().__init__()
-        self.log_value = nn.Parameter(torch.tensor(math.log(initial)))
-
-
 def target_entropy(policy: SoftActorCritic, config: SACConfig) -> float:
     """The entropy that a learnt temperature drives the policy to."""
-    if config.target_entropy is not None:
-        return config.target_entropy
-    action = policy.spec.action
-    if policy.is_discrete:
-        return config.discrete_entropy * math.log(action.choices[0])
-    return -float(len(action.names))
+    if policy.is_discrete and config.target_entropy is None:
+        return config.discrete_entropy * math.log(policy.spec.action.choices[0])
+    return continuous_target_entropy(policy, config)

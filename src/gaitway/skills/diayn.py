@@ -25,13 +25,13 @@ from torch import Tensor
 
 from gaitway.agents.diayn_policy import MEMORY, SKILL, DIAYNPolicy
 from gaitway.algorithms.algorithm import Batch
-from gaitway.algorithms.engine import Engine, FlatParameters, JointEngine
-from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw, ReplayAlgorithm, ReplayConfig, unset_loss
-from gaitway.algorithms.sac import Temperature
+from gaitway.algorithms.engine import JointEngine
+from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw
+from gaitway.algorithms.soft_algorithm import SoftAlgorithm, SoftConfig, Temperature
 from gaitway.algorithms.soft_steps import ContinuousSteps
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
-from gaitway.core.ranges import Number, Positive, PositiveShare
+from gaitway.core.ranges import Positive, PositiveShare
 from gaitway.core.workspace import Variable
 from gaitway.functional.skill_rewards import diversity_reward
 
@@ -39,20 +39,15 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 
 
 @configuration
-class DIAYNConfig(ReplayConfig):
+class DIAYNConfig(SoftConfig):
     """DIAYN: skills that can be told apart, without any reward of the environment."""
 
     name: Literal["diayn"] = "diayn"
     update_ratio: Positive = 0.1
     tau: PositiveShare = 0.01
-    """How far the target critics follow at each update."""
-    actor_learning_rate: Positive = 3e-4
-    critic_learning_rate: Positive = 3e-4
     discriminator_learning_rate: Positive = 3e-4
     temperature_learning_rate: Positive = 1e-4
     initial_temperature: Positive = 0.1
-    target_entropy: Number | None = None
-    """Null: minus the number of action dimensions, with actions in units of half their range."""
     add_p_z: bool = True
     """Subtract log p(z), the logarithm of 1 / n_skills, so that guessing earns 0; without it every step costs, and an
     early end pays."""
@@ -63,7 +58,7 @@ class DIAYNConfig(ReplayConfig):
             raise ValueError(f"n_step is {self.n_step}; the reward changes as the discriminator learns, use n_step=1")
 
 
-class DIAYN(ReplayAlgorithm):
+class DIAYN(SoftAlgorithm):
     """Learns skills and who tells them apart."""
 
     config: DIAYNConfig
@@ -85,30 +80,14 @@ class DIAYN(ReplayAlgorithm):
                 "make it with full_episodes=true implicit_soft_resets=false normalize_gs_observation=true"
             )
         draws = {"actions": Draw((2, config.batch_size, *spec.action.shape))}  # now, and next
-        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
+        self.temperature = Temperature(config.initial_temperature)
+        super().__init__(
+            policy, config, self.temperature, num_envs=num_envs, seed=seed, execution=execution, draws=draws
+        )
         self.reads = (policy.out(SKILL), "env/truncated", f"env/obs/{policy.config.features}")
         del self.extras[policy.out(MEMORY)]  # transitions hold the skill itself
-        given = config.target_entropy
-        self.target_entropy = -float(len(spec.action.names)) if given is None else given
-        self.temperature = Temperature(config.initial_temperature).to(self.device)
-        self.modules["temperature"] = self.temperature
-        self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
-        self.critic_engine = self.engine(policy.critic, config.critic_learning_rate)
-        self.actor_engine = self.engine(policy.actor, config.actor_learning_rate)
         self.discriminator_engine = self.engine(policy.discriminator, config.discriminator_learning_rate)
-        self.temperature_engine = Engine(
-            self.temperature,
-            unset_loss,
-            learning_rate=config.temperature_learning_rate,
-            max_grad_norm=None,
-            eps=config.adam_eps,
-        )
-        self.engines |= {
-            "actor": self.actor_engine,
-            "critic": self.critic_engine,
-            "temperature": self.temperature_engine,
-            "discriminator": self.discriminator_engine,
-        }
+        self.engines["discriminator"] = self.discriminator_engine
         compiled = self.execution.compiled
         self.steps = ContinuousSteps(policy)
         self._prepare = compiled(self.steps.prepare)

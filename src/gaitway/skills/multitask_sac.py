@@ -27,11 +27,12 @@ from torch import Tensor, nn
 
 from gaitway.agents.skill_policy import SkillPolicy
 from gaitway.algorithms.algorithm import Batch, Now
-from gaitway.algorithms.engine import Engine, FlatParameters, JointEngine
-from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.algorithms.engine import FlatParameters, JointEngine
+from gaitway.algorithms.replay_algorithm import Draw
+from gaitway.algorithms.soft_algorithm import SoftAlgorithm, SoftConfig
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
-from gaitway.core.ranges import Count, Number, Positive, PositiveShare, Share, WholeNumber
+from gaitway.core.ranges import Count, Positive, Share, WholeNumber
 from gaitway.data.step_replay import StepReplay
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.functional.reachability import reachability_target
@@ -47,7 +48,7 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 
 
 @configuration
-class MultitaskSACConfig(ReplayConfig):
+class MultitaskSACConfig(SoftConfig):
     """Multi-task soft actor-critic with reachability, for skills."""
 
     name: Literal["multitask_sac"] = "multitask_sac"
@@ -56,8 +57,6 @@ class MultitaskSACConfig(ReplayConfig):
     learning_starts: WholeNumber = 10_000
     gamma: Share | Literal["auto_horizon"] = "auto_horizon"  # type: ignore[assignment]
     """Discount; auto_horizon: 1 - 1/H for goals that may take H steps."""
-    tau: PositiveShare = 0.005
-    """How far the targets follow at each update."""
     actor_learning_rate: Positive = 1e-4
     critic_learning_rate: Positive = 1e-4
     """Of critics and reachability."""
@@ -65,8 +64,6 @@ class MultitaskSACConfig(ReplayConfig):
     initial_temperature: Positive = 0.1
     per_task_temperature: bool = False
     """A temperature for every task, which moves with the transitions of that task."""
-    target_entropy: Number | None = None
-    """Null: minus the number of action dimensions, with actions in units of half their range."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +71,7 @@ class MultitaskSACConfig(ReplayConfig):
             raise ValueError(f"n_step is {self.n_step}; goals change from step to step, so use n_step=1")
 
 
-class MultitaskSAC(ReplayAlgorithm):
+class MultitaskSAC(SoftAlgorithm):
     """Learns the skills of an environment whose contract states a goal space (`SkillFacts`)."""
 
     config: MultitaskSACConfig
@@ -99,31 +96,21 @@ class MultitaskSAC(ReplayAlgorithm):
         if isinstance(config.gamma, str):
             config = replace(config, gamma=1.0 - 1.0 / self.facts.horizon)
         draws = {"actions": Draw((2 * config.batch_size, *policy.spec.action.shape))}  # now, and next
-        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
-        given = config.target_entropy
-        self.target_entropy = -float(len(policy.spec.action.names)) if given is None else given
-        self.temperature = TaskTemperatures(
-            config.initial_temperature, self.facts.tasks.num_keys if config.per_task_temperature else None
-        ).to(self.device)
-        self.counts = TaskCounts(self.facts.tasks.num_keys).to(self.device)
-        self.modules |= {"temperature": self.temperature, "counts": self.counts}
-        self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
-        self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
-        self.critic_engine = self.engine(policy.learner(policy.critic, "critic"), config.critic_learning_rate)
-        self.actor_engine = self.engine(policy.learner(policy.actor, "actor"), config.actor_learning_rate)
-        self.temperature_engine = Engine(
+        num_keys, per_task = self.facts.tasks.num_keys, config.per_task_temperature
+        self.temperature = TaskTemperatures(config.initial_temperature, num_keys if per_task else None)
+        super().__init__(
+            policy,
+            config,
             self.temperature,
-            unset_loss,
-            learning_rate=config.temperature_learning_rate,
-            max_grad_norm=None,
-            eps=config.adam_eps,
-            entrywise=config.per_task_temperature,
+            num_envs=num_envs,
+            seed=seed,
+            execution=execution,
+            draws=draws,
+            entrywise=per_task,
         )
-        self.engines |= {
-            "actor": self.actor_engine,
-            "critic": self.critic_engine,
-            "temperature": self.temperature_engine,
-        }
+        self.counts = TaskCounts(num_keys).to(self.device)
+        self.modules["counts"] = self.counts
+        self.targets["actor"] = FlatParameters(policy.target_actor, target_of=policy.actor)
         self.constant_critic = policy.critics_alone()
         """The critics as the actor sees them, without reachability."""
         self.critic_engine.loss = self.execution.compiled(self._critic_loss)
