@@ -28,7 +28,8 @@ from gaitway.rewards.source import Rewards
 from gaitway.runners.run_folder import RunFolder
 from gaitway.skills.continuous_skills import KIND, ContinuousSkills
 from gaitway.skills.diayn import DIAYN, DIAYNConfig, play_skills
-from gaitway.skills.skill_file import SkillFileError, Skills
+from gaitway.skills.frozen_policy import SkillFileError
+from gaitway.skills.skill_file import Skills
 
 NUM_ENVS, BATCH, SKILLS = 6, 32, 4
 OPTIONS = {

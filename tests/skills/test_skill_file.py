@@ -18,7 +18,9 @@ from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
 from gaitway.core.files import StateFileError, load_state, save_state
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations
-from gaitway.skills.skill_file import KIND, SHIPPED, SkillFileError, Skills, component_names, find_skills, is_shipped
+from gaitway.skills.frozen_policy import SkillFileError, component_names
+from gaitway.skills.places import SHIPPED, is_shipped
+from gaitway.skills.skill_file import KIND, Skills, find_skills
 
 WALKER = {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "6": 6}
 HUMANOID = {"0": 0, "2": 1, "3": 2, "4": 3, "6": 4, "7": 5, "8": 6, "9": 7, "10": 8, "11": 9}

@@ -19,7 +19,9 @@ from gaitway.envs.pictures.scene import Scene, native_task
 from gaitway.envs.tasks.bisk.features import twist_and_swing
 from gaitway.envs.tasks.skills.marks import DISC, FEET, FORWARD, POST, UPWARD, swung
 from gaitway.envs.tasks.skills.task import SkillTask
-from gaitway.skills.skill_file import KIND, SHIPPED, SkillFileError, Skills
+from gaitway.skills.frozen_policy import SkillFileError
+from gaitway.skills.places import SHIPPED
+from gaitway.skills.skill_file import KIND, Skills
 from gaitway.skills.sweep import Sweep, dimensions, make_skill_env
 
 TINY = [

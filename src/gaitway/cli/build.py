@@ -44,7 +44,7 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder, check_links
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.skills.skill_file import is_shipped
+from gaitway.skills.places import is_shipped
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 TERM, SOURCE = ("__call__",), ("annotate",)

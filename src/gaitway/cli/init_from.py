@@ -24,7 +24,9 @@ from gaitway.envs.vec_env import EnvSpec
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.evolution import EvolutionRunner
 from gaitway.runners.run_folder import RunFolder, check_links
-from gaitway.skills.skill_file import SkillFileError, Skills, find_skills, is_shipped
+from gaitway.skills.frozen_policy import SkillFileError
+from gaitway.skills.places import is_shipped
+from gaitway.skills.skill_file import Skills, find_skills
 
 KEY = "init_from"
 LEARNT = ("policy", "temperature", "value_norm")

@@ -20,7 +20,8 @@ from gaitway.envs.registry import list_envs, make_env
 from gaitway.envs.tasks.skills.goal_spaces import subset_features
 from gaitway.envs.tasks.skills.goals import length
 from gaitway.envs.vec_env import Observation, VecEnv
-from gaitway.skills.skill_file import SkillFileError, Skills
+from gaitway.skills.frozen_policy import SkillFileError
+from gaitway.skills.skill_file import Skills
 
 REST = 0.25
 """Share of the steps for which the goal rests at each end."""

@@ -1,0 +1,80 @@
+"""Where skill files are: folders, run folders that hold one under the name of its kind, and those of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gaitway.core.config import did_you_mean, read_config
+from gaitway.core.files import STRUCTURE_FILE, TENSOR_FILE
+from gaitway.skills.frozen_policy import SkillFileError
+
+GOAL_SKILLS, CONTINUOUS_SKILLS = KINDS = ("skills", "continuous_skills")
+"""Kinds of skill files: of skills that pursue goals, and of those on a continuous scale (DIAYN-C)."""
+SHIPPED = Path(__file__).parent / "files"
+"""Skill files that come with the library, a folder each."""
+
+
+def shipped_skills() -> list[str]:
+    """Names of the skill files that come with the library."""
+    return sorted(found.name for found in SHIPPED.iterdir() if found.is_dir()) if SHIPPED.is_dir() else []
+
+
+def is_shipped(path: str | Path) -> bool:
+    """Whether `path` is a plain name of a skill file of ours, and no folder that holds another one."""
+    return str(path) in shipped_skills() and not _holds_skills(Path(path))
+
+
+def find_skill_file(path: str | Path, kinds: Sequence[str]) -> Path:
+    """Where the skill file, of one of these kinds, is that a path, a run folder or a plain name stands for."""
+    text, folder = str(path), Path(path)
+    if is_shipped(path):
+        return SHIPPED / text
+    if folder.is_file() and folder.name in (STRUCTURE_FILE, TENSOR_FILE):
+        folder = folder.parent
+    if folder.is_dir():
+        inside = [folder / kind for kind in kinds if (folder / kind).is_dir()]
+        if not inside and (folder / "config.yaml").is_file():
+            raise SkillFileError(_without_file(text, folder))
+        return inside[0] if inside else folder
+    if folder.exists():
+        raise SkillFileError(
+            f"{text} is no skill file, which is a folder with {STRUCTURE_FILE} and {TENSOR_FILE}; name that folder"
+        )
+    known = shipped_skills()
+    raise SkillFileError(
+        f"there are no skills {text!r}{did_you_mean(text, known)}; name the folder of a run or of a skill file, or one "
+        f"that comes with the library: {', '.join(known)}"
+    )
+
+
+def _holds_skills(folder: Path) -> bool:
+    return (folder / STRUCTURE_FILE).is_file() or any((folder / kind).is_dir() for kind in KINDS)
+
+
+def _without_file(text: str, run: Path) -> str:
+    """What to do with a run that does not hold the skill file that is looked for."""
+    data = read_config(run / "config.yaml")
+    algorithm, agent = (_section(data, name) for name in ("algorithm", "agent"))
+    if algorithm.get("name") != "diayn":
+        return (
+            f"the run {text} holds no skills; train with callbacks=[{{name: skill_file}}], which writes them with each "
+            "checkpoint"
+        )
+    if agent.get("n_embed") is None:
+        return (
+            f"the run {text} holds no skill file, because skills of diayn go by number; watch them with "
+            f"`gaitway play {text}`, or train with agent.n_embed=7 callbacks=[diayn_skills] to get a file"
+        )
+    if (run / CONTINUOUS_SKILLS).is_dir():
+        return (
+            f"the skills of the run {text} are points on a continuous scale and know no goals; watch them with "
+            f"`gaitway play {text}`, or load them with ContinuousSkills.load"
+        )
+    return f"the run {text} holds no skill file; train with callbacks=[diayn_skills], which writes it with checkpoints"
+
+
+def _section(data: Any, name: str) -> dict[str, Any]:
+    found = data.get(name) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
