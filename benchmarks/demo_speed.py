@@ -10,7 +10,8 @@ import argparse
 import torch
 from _rounds import write
 
-from gaitway.cli.build import build_env, load_policy, open_run
+from gaitway.cli.build import build_env, load_policy
+from gaitway.cli.open_run import open_run
 
 STARTS, SECONDS = 10, 10.0
 

@@ -23,7 +23,8 @@ from classic_gates import gaitway
 
 from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.trajectories import plot_histograms
-from gaitway.cli.build import build_env, load_policy, open_run
+from gaitway.cli.build import build_env, load_policy
+from gaitway.cli.open_run import open_run
 from gaitway.runners.evaluate import run_episodes
 
 PRESET = "svpg_cartpole"

@@ -20,7 +20,8 @@ from PIL import Image
 from torch import Tensor
 
 from gaitway import make_env
-from gaitway.cli.build import load_policy, open_run
+from gaitway.cli.build import load_policy
+from gaitway.cli.open_run import open_run
 from gaitway.envs.pictures.render import FOLLOW
 from gaitway.envs.pictures.scene import Camera, native_task
 from gaitway.envs.robots.registry import ROBOTS, get_robot

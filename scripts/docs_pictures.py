@@ -12,7 +12,8 @@ from gaitway.analysis.maps import action_value_map
 from gaitway.analysis.plane import Plane
 from gaitway.analysis.tables import Runs
 from gaitway.analysis.trajectories import plot_trajectory
-from gaitway.cli.build import build_env, load_policy, open_run
+from gaitway.cli.build import build_env, load_policy
+from gaitway.cli.open_run import open_run
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 STEPS = 400

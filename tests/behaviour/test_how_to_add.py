@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gaitway.cli.build import build_runner, open_run
+from gaitway.cli.build import build_runner
 from gaitway.cli.config_file import write_config
 from gaitway.cli.main import main
+from gaitway.cli.open_run import open_run
 from gaitway.core.config import to_config
 from gaitway.runners.run_folder import RunFolder
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 import yaml
 
-from gaitway.cli.build import load_frozen, open_run
+from gaitway.cli.build import load_frozen
 from gaitway.cli.main import main
+from gaitway.cli.open_run import open_run
 from gaitway.core.files import load_state, save_state
 from gaitway.core.seeding import restore_stream, stream
 

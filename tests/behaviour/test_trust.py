@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gaitway.cli.build import build_env, open_run
+from gaitway.cli.build import build_env
 from gaitway.cli.main import main
+from gaitway.cli.open_run import open_run
 from gaitway.core import signature
 from gaitway.core.config import ConfigError, resolve_class
 from gaitway.core.trust import Origin, TrustError, check_trusted, judge_options, present_folder, speaker, speaking
@@ -95,7 +96,7 @@ DOORS = {
     "no network": ({"agent.actor_network": {"name": "gaitway.core.files:save_state"}}, ALL),
     "torch's network": ({"agent.actor_network": {"name": "gaitway.nn.mlp:nn.Linear"}}, ALL),
     "no block": ({"agent.blocks": [{"name": "gaitway.nn.mlp:MLP", "reads": ["policy"], "writes": "x"}]}, ALL),
-    "no term": ({"algorithm.terms": [{"name": "gaitway.cli.build:open_run"}]}, ("resume",)),
+    "no term": ({"algorithm.terms": [{"name": "gaitway.cli.open_run:open_run"}]}, ("resume",)),
     "no source": ({"rewards": [{"name": "gaitway.core.files:swap_link"}]}, ("info", "resume")),
     "no agent": ({"cast": [{"name": "gaitway.nn.mlp:MLP"}]}, ALL),
     "no callback": ({"callbacks": [{"name": "gaitway.runners.run_folder:RunFolder"}]}, ("resume",)),

@@ -11,9 +11,10 @@ import pytest
 import torch
 import yaml
 
-from gaitway.cli.build import load_frozen, load_policy, open_run
+from gaitway.cli.build import load_frozen, load_policy
 from gaitway.cli.compose import compose
 from gaitway.cli.main import main
+from gaitway.cli.open_run import open_run
 from gaitway.cli.train_config import TrainConfig, choices, parse
 from gaitway.core.config import ConfigError, to_config
 from gaitway.data.trajectories import Trajectories

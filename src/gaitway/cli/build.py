@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -14,37 +12,33 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, acting_part
-from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.terms import TERMS
-from gaitway.cli.train_config import EnvConfig, TrainConfig, parse, recipe_of
+from gaitway.cli.open_run import read_run
+from gaitway.cli.train_config import EnvConfig, TrainConfig, recipe_of
 from gaitway.core.agent import Agent
-from gaitway.core.config import ConfigError, from_config, read_config, to_config
-from gaitway.core.execution import Execution, ExecutionConfig
-from gaitway.core.parts import find_part, judge_part, make_part, make_parts
+from gaitway.core.config import ConfigError
+from gaitway.core.execution import Execution
+from gaitway.core.parts import find_part, make_part, make_parts
 from gaitway.core.seeding import stream
-from gaitway.core.trust import Kind, judge, judge_file, judge_options, speaking
-from gaitway.core.user_code import UserCodeError
+from gaitway.core.trust import Kind, judge_file, speaking
 from gaitway.data.dataset import DataConfig, Dataset
-from gaitway.envs.check import first_problem
-from gaitway.envs.env_agent import env_variables
+from gaitway.envs.misfit import misfit_of
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.rewards import SOURCES
 from gaitway.rewards.source import Rewards
 from gaitway.runners.callbacks import CALLBACKS
-from gaitway.runners.capacity import LimitedTensors, check_instances, check_learning, check_rows
+from gaitway.runners.capacity import LimitedTensors, check_learning
 from gaitway.runners.cast import AGENTS, Cast
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.description import named
-from gaitway.runners.evaluate import result_names
 from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.progress import Progress
-from gaitway.runners.run_folder import RunFolder, check_links
+from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.skills.places import is_shipped
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 TERM, SOURCE = ("__call__",), ("annotate",)
@@ -82,43 +76,6 @@ def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None 
         wrappers=env.wrappers,
         **env.options,
     )
-
-
-LARGE = 4096
-"""Instances, or steps of a rollout, from which it is worth looking at one instance before all are made."""
-
-
-def check_memory(config: TrainConfig) -> None:
-    """Refuse what this machine has no room for, by what a single instance needs, before anything of that size is made.
-    What is refused while it is made (replay, rollout, networks) is so all the same; this comes earlier."""
-    algorithm, num_envs = config.algorithm, config.env.num_envs
-    rows = getattr(algorithm, "rollout_steps", 0)
-    if isinstance(algorithm, ReplayConfig):
-        rounds = max(1, algorithm.iteration_steps // (num_envs * algorithm.steps_per_round))
-        rows = rounds * algorithm.steps_per_round
-    if num_envs < LARGE and rows < LARGE:
-        return
-    with build_env(config, num_envs=1) as env:
-        check_instances(env.instance_bytes(), num_envs)
-        policy = build_policy(config, env.spec)
-        variables = env_variables(env.spec, num_envs, rows, env.spec.group_names, False, env.spec.metrics)
-        check_rows([*variables.values(), *policy.variables(num_envs, rows).values()], num_envs, rows, config.device)
-
-
-@by_origin
-def check_evaluation(config: TrainConfig, env: VecEnv) -> None:
-    """Refuse an evaluation that could not be made, before training rather than in the midst of it."""
-    with build_env(config, "evaluation", 1) as twin:
-        if twin.spec.groups != env.spec.groups or twin.spec.action != env.spec.action:
-            raise ConfigError(
-                "evaluation.env changes observations or actions; a policy needs those it was trained with"
-            )
-        problem = first_problem(twin)
-        if problem is not None:
-            raise UserCodeError(f"{problem}; `gaitway check {config.env.id}` says more")
-        known = result_names(twin.spec, config.evaluation)
-    if config.evaluation.metric not in known:
-        raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")
 
 
 @by_origin
@@ -285,18 +242,6 @@ class LoadedPolicy(NamedTuple):
         return self.cast.inference(stochastic, generator)
 
 
-def open_run(path: str, device: str | None = None) -> tuple[RunFolder, TrainConfig]:
-    """The run folder and its config; torch set to the run's thread count.
-
-    `device` takes the place of the one it was trained on; where that is not here, the CPU does.
-    """
-    folder = RunFolder.open(path)
-    config = _read(folder, device)
-    if config.torch_threads:
-        torch.set_num_threads(config.torch_threads)
-    return folder, config
-
-
 @by_origin
 def load_policy(folder: RunFolder, config: TrainConfig, spec: EnvSpec | None, which: str) -> LoadedPolicy:
     """The policy of a checkpoint; `spec` is that of the environment it is to play in, which must show what acting reads
@@ -342,111 +287,11 @@ def load_frozen(path: Any, key: str, device: str) -> Policy:
         raise ConfigError(f"{key} is {path!r}; name the folder of a run", key)
     judge_file(path, key)
     folder = RunFolder.open(path)
-    config = _read(folder, device)
+    config = read_run(folder, device)
     loaded = load_policy(folder, config, None, "best")
     if len(loaded.cast.agents) > 1:
         raise ConfigError(f"{key}: what acts in {path} is more than a policy; name a run without a cast", key)
     return loaded.policy.requires_grad_(False).to(device)
-
-
-def _read(folder: RunFolder, device: str | None) -> TrainConfig:
-    """The config of a run, under its own name and for a device that is here."""
-    data = read_config(folder.config)
-    origin = folder.origin(data)
-    check_links(folder.path, origin)
-    stored, notes = data.get("device", TrainConfig.device), []
-    if device is None and not _is_here(stored):
-        device = "cpu"
-        notes.append(f"{folder.path} was trained on {stored}, which is not here: the CPU is used")
-    if device is not None and device != stored:
-        data["device"] = device
-        if not _can_run(data.get("execution"), device):
-            data["execution"] = {}
-            notes.append(f"what execution says needs {stored}: it is chosen for {device}")
-    if notes:
-        print(f"gaitway: {'; '.join(notes)}", file=sys.stderr)
-    with speaking(origin):
-        return parse(data)
-
-
-def _can_run(execution: Any, device: str) -> bool:
-    """Whether a section `execution` can be obeyed on a device; what is wrong with either is left to `parse`."""
-    with suppress(ConfigError, RuntimeError):
-        config = from_config(ExecutionConfig, execution or {}, "execution")
-        try:
-            Execution(config, device)
-        except ValueError:
-            return not _is_here(device)
-    return True
-
-
-def _is_here(device: Any) -> bool:
-    """Whether torch can use a device; what is no device is left to those who say so."""
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        return True
-    return found.type != "cuda" or (torch.cuda.is_available() and (found.index or 0) < torch.cuda.device_count())
-
-
-@by_origin
-def judge_run(config: TrainConfig) -> None:
-    """Refuse a run for what going on with it would import or open, before a line of it is written."""
-    if config.origin.is_person:
-        return
-    plain = to_config(config)
-    for section in ("env", "agent", "algorithm", "rewards", "cast", "callbacks"):
-        judge_options(plain[section], section)
-    judge_options(plain["evaluation"]["env"], "evaluation.env")
-    if config.logging.wandb is not None:  # it speaks to whatever address its options name, with the person's key
-        judge("wandb:init", "logging.wandb")
-    for place in config.repositories:  # git runs what a repository's own settings name
-        judge_file(place, "repositories")
-    if config.data.path is not None:
-        judge_file(config.data.path, "data.path")
-    if config.init_from.run is not None and not is_shipped(config.init_from.run):
-        judge_file(config.init_from.run, "init_from.run")
-    lists: tuple[tuple[str, Any, Mapping[str, Any], Kind], ...] = (
-        ("algorithm.terms", getattr(config.algorithm, "terms", ()), TERMS, TERM),
-        ("rewards", config.rewards, SOURCES, SOURCE),
-        ("cast", config.cast, AGENTS, Agent),
-        ("callbacks", config.callbacks, CALLBACKS, CALLBACK),
-    )
-    for key, entries, known, kind in lists:
-        for number, entry in enumerate(entries):
-            entry = {"name": entry} if isinstance(entry, str) else entry
-            if entry.get("name") != "policy":
-                _, make, options = find_part(entry, known, f"{key}[{number}]", kind)
-                judge_part(make, options, f"{key}[{number}]")
-
-
-def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str | None:
-    """What an environment lacks of what acting reads, in words; None if nothing."""
-    there = {group.name: group for group in spec.groups}
-    for group in contract.groups:
-        if f"env/obs/{group.name}" not in reads:
-            continue
-        if group.name not in there:
-            return f"it was trained with the observation {group.name!r}, which is not among {sorted(there)}"
-        found = there[group.name]
-        if group.shape != found.shape:
-            return f"it was trained with {group.name!r} of shape {list(group.shape)}, here it is {list(found.shape)}"
-        if group.heading and found.heading and group.heading != found.heading:
-            return (
-                f"feet in {group.name!r} were turned by the {group.heading} heading, here they are by the "
-                f"{found.heading} one; write env.options.heading={group.heading}"
-            )
-        if replace(group, heading=found.heading) != found:
-            pairs = zip(group.components, found.components, strict=False)
-            differing = next(((one, other) for one, other in pairs if one != other), None)
-            names = "" if differing is None else f", {differing[0].name!r} there and {differing[1].name!r} here"
-            return f"the numbers in {group.name!r} mean something else{names}"
-    if contract.action != spec.action:
-        return (
-            f"it was trained with the actions {', '.join(contract.action.names)}, "
-            f"here they are {', '.join(spec.action.names)} or have other limits"
-        )
-    return None
 
 
 def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:

@@ -78,8 +78,9 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str]:
     """The environment, what plays in it, and both in words."""
     from dataclasses import replace
 
-    from gaitway.cli.build import build_env, load_policy, open_run
+    from gaitway.cli.build import build_env, load_policy
     from gaitway.cli.inspect_run import device_alone
+    from gaitway.cli.open_run import open_run
     from gaitway.cli.train_config import EnvConfig, TrainConfig
     from gaitway.core.config import ConfigError
     from gaitway.core.seeding import check_seed, stream

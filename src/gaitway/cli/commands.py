@@ -17,24 +17,15 @@ from gymnasium.error import Error as GymnasiumError
 
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
-from gaitway.cli.build import (
-    Runner,
-    build_algorithm,
-    build_data,
-    build_env,
-    build_runner,
-    check_evaluation,
-    check_memory,
-    judge_run,
-    need_named,
-    open_run,
-)
+from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, build_runner, need_named
+from gaitway.cli.checks import check_evaluation, check_memory, judge_run
 from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
 from gaitway.cli.compose import Composed, compose, write_config
 from gaitway.cli.config_file import change_value
 from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, console, device_of, evaluate, info, list_what, plot
+from gaitway.cli.open_run import open_run
 from gaitway.cli.play import play
 from gaitway.cli.skills import show_skills, view_skills
 from gaitway.cli.train_config import TrainConfig, choices, default_run_dir, effective, parse, recipe_of

@@ -15,10 +15,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gaitway.cli.build import by_origin, misfit_of
+from gaitway.cli.build import by_origin
 from gaitway.cli.train_config import TrainConfig, recipe_of
 from gaitway.core.config import ConfigError
 from gaitway.core.trust import RUN_FILES
+from gaitway.envs.misfit import misfit_of
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.runners.checkpoint import Checkpoints

@@ -18,8 +18,9 @@ from rich.table import Table
 from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
 from gaitway.analysis.plots import plot_run, plot_runs
 from gaitway.analysis.runs import find_runs
-from gaitway.cli.build import build_env, load_learnt, load_policy, open_run
+from gaitway.cli.build import build_env, load_learnt, load_policy
 from gaitway.cli.compose import list_experiments
+from gaitway.cli.open_run import open_run
 from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, read_yaml
 from gaitway.core.files import FORMAT_VERSION

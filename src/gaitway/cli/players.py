@@ -11,8 +11,9 @@ from pathlib import Path
 from torch import Tensor
 
 from gaitway.analysis.runs import find_runs, is_run_folder
-from gaitway.cli.build import build_env, load_policy, open_run
+from gaitway.cli.build import build_env, load_policy
 from gaitway.cli.inspect_run import device_alone
+from gaitway.cli.open_run import open_run
 from gaitway.cli.train_config import EnvConfig, TrainConfig
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.seeding import check_seed, stream

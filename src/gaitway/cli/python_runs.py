@@ -18,10 +18,12 @@ from torch import Tensor, nn
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy
 from gaitway.agents.predict import Action, as_numbers, check_finite, predict_action
-from gaitway.cli.build import judge_run, load_policy, open_run
+from gaitway.cli.build import load_policy
+from gaitway.cli.checks import judge_run
 from gaitway.cli.commands import begin, origin_of
 from gaitway.cli.compose import Composed, compose
 from gaitway.cli.inspect_run import measure
+from gaitway.cli.open_run import open_run
 from gaitway.cli.train_config import TrainConfig, choices, effective, parse
 from gaitway.core.config import ConfigError, read_config, to_config
 from gaitway.core.plain import plain

@@ -13,8 +13,8 @@ import pytest
 from mujoco.batch import Batch
 from scipy.spatial.transform import Rotation
 
-from gaitway.cli.build import misfit_of
 from gaitway.envs.batch_task import STAGE_POSITION, STAGE_VELOCITY
+from gaitway.envs.misfit import misfit_of
 from gaitway.envs.registry import make_env
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import ROBOTS, get_robot

@@ -1,0 +1,67 @@
+"""A run folder and its configuration, for a device that is here and under the name of whoever wrote it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from gaitway.cli.train_config import TrainConfig, parse
+from gaitway.core.config import ConfigError, from_config, read_config
+from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.trust import speaking
+from gaitway.runners.run_folder import RunFolder, check_links
+
+
+def open_run(path: str, device: str | None = None) -> tuple[RunFolder, TrainConfig]:
+    """The run folder and its config; torch set to the run's thread count.
+
+    `device` takes the place of the one it was trained on; where that is not here, the CPU does.
+    """
+    folder = RunFolder.open(path)
+    config = read_run(folder, device)
+    if config.torch_threads:
+        torch.set_num_threads(config.torch_threads)
+    return folder, config
+
+
+def read_run(folder: RunFolder, device: str | None) -> TrainConfig:
+    """The config of a run, under its own name and for a device that is here."""
+    data = read_config(folder.config)
+    origin = folder.origin(data)
+    check_links(folder.path, origin)
+    stored, notes = data.get("device", TrainConfig.device), []
+    if device is None and not _is_here(stored):
+        device = "cpu"
+        notes.append(f"{folder.path} was trained on {stored}, which is not here: the CPU is used")
+    if device is not None and device != stored:
+        data["device"] = device
+        if not _can_run(data.get("execution"), device):
+            data["execution"] = {}
+            notes.append(f"what execution says needs {stored}: it is chosen for {device}")
+    if notes:
+        print(f"gaitway: {'; '.join(notes)}", file=sys.stderr)
+    with speaking(origin):
+        return parse(data)
+
+
+def _can_run(execution: Any, device: str) -> bool:
+    """Whether a section `execution` can be obeyed on a device; what is wrong with either is left to `parse`."""
+    with suppress(ConfigError, RuntimeError):
+        config = from_config(ExecutionConfig, execution or {}, "execution")
+        try:
+            Execution(config, device)
+        except ValueError:
+            return not _is_here(device)
+    return True
+
+
+def _is_here(device: Any) -> bool:
+    """Whether torch can use a device; what is no device is left to those who say so."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        return True
+    return found.type != "cuda" or (torch.cuda.is_available() and (found.index or 0) < torch.cuda.device_count())

@@ -1,0 +1,36 @@
+"""Whether a policy that was trained in one environment can act in another, by their contracts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gaitway.envs.vec_env import EnvSpec
+
+
+def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str | None:
+    """What an environment lacks of what acting reads, in words; None if nothing."""
+    there = {group.name: group for group in spec.groups}
+    for group in contract.groups:
+        if f"env/obs/{group.name}" not in reads:
+            continue
+        if group.name not in there:
+            return f"it was trained with the observation {group.name!r}, which is not among {sorted(there)}"
+        found = there[group.name]
+        if group.shape != found.shape:
+            return f"it was trained with {group.name!r} of shape {list(group.shape)}, here it is {list(found.shape)}"
+        if group.heading and found.heading and group.heading != found.heading:
+            return (
+                f"feet in {group.name!r} were turned by the {group.heading} heading, here they are by the "
+                f"{found.heading} one; write env.options.heading={group.heading}"
+            )
+        if replace(group, heading=found.heading) != found:
+            pairs = zip(group.components, found.components, strict=False)
+            differing = next(((one, other) for one, other in pairs if one != other), None)
+            names = "" if differing is None else f", {differing[0].name!r} there and {differing[1].name!r} here"
+            return f"the numbers in {group.name!r} mean something else{names}"
+    if contract.action != spec.action:
+        return (
+            f"it was trained with the actions {', '.join(contract.action.names)}, "
+            f"here they are {', '.join(spec.action.names)} or have other limits"
+        )
+    return None
