@@ -1,12 +1,17 @@
-"""Kills runs with SIGKILL at random moments and resumes them: the parameters must end bit for bit the same.
+"""Kills runs with SIGKILL at random moments and resumes them: they must end bit for bit the same.
+
+Compared are the parameters, the whole last checkpoint (optimisers, replay, environments, curriculum), and every
+line of the metrics but its times.
 
 gaitway bench kill_resume --kills 20 --out benchmarks/results/kill_resume.json
-gaitway bench kill_resume --kills 10 --only sac
+gaitway bench kill_resume --kills 10 --only skills --out benchmarks/results/kill_resume.json
+(the second replaces what that file says of such runs, and keeps the rest)
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import shutil
@@ -15,7 +20,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from gaitway.core.files import load_state
+
+NOT_OF_THE_RUN = ("seconds", "logger", "global_streams")
+"""Clocks, positions in files, and the generators of the process, from which nothing here draws."""
 SMALL = ["evaluation.episodes=2", "evaluation.interval=6000", "checkpoints.interval=3000"]
 # a replay that wraps around several times, a checkpoint every few hundred steps
 SOFT = [
@@ -31,11 +43,31 @@ SOFT = [
     "agent.critic_hidden=[64,64]",
 ]
 HOPPER = ["algorithm=sac", "env.id=Hopper-v5", "env.num_envs=4", "env.num_threads=1"]
+# goals, a replay that wraps, and a review of the tasks every few checkpoints, which adds some
+SKILLS = [
+    "experiment=point_pretrain",
+    "total_steps=15360",
+    "env.options={max_steps: 20}",
+    "evaluation.trials=2",
+    "evaluation.interval=5120",
+    "checkpoints.interval=640",
+    "callbacks=[{name: curriculum, interval: 1280, max_new_tasks: 2, weighting: tderr}, {name: skill_file, trials: 2}]",
+    "algorithm.iteration_steps=320",
+    "algorithm.learning_starts=640",
+    "algorithm.replay_size=4000",
+    "algorithm.batch_size=64",
+    "algorithm.per_task_temperature=true",
+    "algorithm.overlap=true",
+    "agent.actor_hidden=[32,32]",
+    "agent.critic_hidden=[32,32]",
+    "torch_threads=1",
+]
 RUNS = {
     "feed-forward": ["experiment=ppo_hopper", "total_steps=40000", "algorithm.epochs=4", "env.num_threads=1", *SMALL],
     "recurrent": ["experiment=ppo_cartpole_masked", "total_steps=40000", *SMALL],
     "sac": ["experiment=sac_pendulum", *SOFT],
     "sac-hopper": [*HOPPER, "algorithm.n_step=3", "algorithm.update_ratio=0.7", *SOFT],
+    "skills": SKILLS,
 }
 
 
@@ -46,6 +78,28 @@ def command(*arguments: str) -> list[str]:
 def fingerprint(run: Path) -> str:
     output = subprocess.run(command("info", str(run), "--json"), check=True, capture_output=True, text=True).stdout
     return json.loads(output)["parameters_sha256"]
+
+
+def checkpoint(run: Path) -> str:
+    """A digest of everything in the last checkpoint that is of the run."""
+    state, _ = load_state(run / "checkpoints" / "last", kind="checkpoint")
+    digest = hashlib.sha256()
+    add({key: value for key, value in state.items() if key not in NOT_OF_THE_RUN}, digest)
+    return digest.hexdigest()
+
+
+def add(value: Any, digest: Any) -> None:
+    """Put names, types, shapes and numbers of a state into `digest`."""
+    if isinstance(value, dict | list | tuple):
+        for key, item in sorted(value.items()) if isinstance(value, dict) else enumerate(value):
+            digest.update(f"{key}:".encode())
+            add(item, digest)
+        digest.update(b"end")
+    elif isinstance(value, torch.Tensor):
+        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    else:
+        digest.update(repr(value).encode())
 
 
 def metrics(run: Path) -> list[dict]:
@@ -69,7 +123,7 @@ def main() -> None:
         started = time.perf_counter()
         subprocess.run(command("train", *arguments, f"run_dir={whole}", "--quiet"), check=True, capture_output=True)
         length = time.perf_counter() - started
-        expected, lines = fingerprint(whole), metrics(whole)
+        expected, last, lines = fingerprint(whole), checkpoint(whole), metrics(whole)
         kills = 0
         while kills < options.kills // len(runs):
             run = folder / f"{name}-{len(rows)}"
@@ -95,17 +149,26 @@ def main() -> None:
                     arguments_now = command("resume", str(run), "--quiet")
                 else:
                     shutil.rmtree(run, ignore_errors=True)  # killed before it was a run
-            row = {"run": name, "killed_after_s": moments, "equal": fingerprint(run) == expected,
+            row = {"run": name, "seed": options.seed, "killed_after_s": moments,
+                   "equal": fingerprint(run) == expected, "checkpoint_equal": checkpoint(run) == last,
                    "metrics_equal": metrics(run) == lines}  # fmt: skip
             rows.append(row)
             print(row, flush=True)
     shutil.rmtree(folder)
-    result = {"benchmark": "kill_resume", "kills": sum(len(r["killed_after_s"]) for r in rows), "rows": rows,
-              "all_equal": all(r["equal"] and r["metrics_equal"] for r in rows)}  # fmt: skip
-    print(json.dumps({k: v for k, v in result.items() if k != "rows"}))
+    found = result_of(rows)
+    print(json.dumps({k: v for k, v in found.items() if k != "rows"}))
     if options.out:
-        Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
-    sys.exit(0 if result["all_equal"] else 1)
+        out = Path(options.out)
+        kept = json.loads(out.read_text())["rows"] if options.only is not None and out.exists() else []
+        rows = [row for row in kept if row["run"] != options.only] + rows
+        out.write_text(json.dumps(result_of(rows), indent=1) + "\n")
+    sys.exit(0 if found["all_equal"] else 1)
+
+
+def result_of(rows: list[dict]) -> dict[str, Any]:
+    kills = sum(len(row["killed_after_s"]) for row in rows)
+    equal = all(value for row in rows for name, value in row.items() if name.endswith("equal"))
+    return {"benchmark": "kill_resume", "kills": kills, "rows": rows, "all_equal": equal}
 
 
 if __name__ == "__main__":
