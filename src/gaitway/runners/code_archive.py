@@ -77,7 +77,10 @@ def code_state(
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    command = [Path(sys.argv[0]).name, *without_secrets(sys.argv[1:])]
+    program = Path(sys.argv[0])
+    # `python -m package` names the file __main__.py within it
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    command = [name, *without_secrets(sys.argv[1:])]
     state = CodeState({"command": command, "versions": versions, "repositories": []})
     seen: set[Path] = set()
     for path in (Path(__file__).parent, Path.cwd(), *map(Path, repositories)):

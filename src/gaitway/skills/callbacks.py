@@ -169,7 +169,7 @@ class SkillFileWriter:
             "env_steps": moment.now.env_steps,
             "updates": self.algorithm.updates,
             "seed": self.algorithm.seed,
-            "command": " ".join(["gaitway", *code.get("command", ())[1:]]),
+            "command": " ".join(code.get("command", ())),
             "commit": commits[0] if commits else None,
         }
         figures = self.figures | {"r": estimates.r, "q": estimates.q}
