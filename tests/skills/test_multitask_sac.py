@@ -16,7 +16,8 @@ from gaitway.core.seeding import stream
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.rewards.source import Rewards
-from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig
+from gaitway.skills.controllability import estimate_controllability
+from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig, TaskCounts
 
 NUM_ENVS, BATCH = 4, 32
 
@@ -48,9 +49,12 @@ def make(spec, per_task=False, **options) -> MultitaskSAC:
     return MultitaskSAC(policy, config, num_envs=NUM_ENVS, seed=0)
 
 
-def filled(algorithm: MultitaskSAC, steps: int = 150):
-    """A replay of random play: goals of several tasks begin, are reached, given up and lost by falling."""
-    with make_env("walker/skills", num_envs=NUM_ENVS, rank_max=5, max_steps=9, reset_p=0.05, precision=0.5) as env:
+RANDOM_ENDS = {"max_steps": 9, "reset_p": 0.05, "precision": 0.5}
+
+
+def played(steps: int, **options):
+    """Rows of random play."""
+    with make_env("walker/skills", num_envs=NUM_ENVS, rank_max=5, **options) as env:
         world = EnvAgent(env)
         variables = world.variables(steps)
         world.restore(env.reset())
@@ -61,7 +65,13 @@ def filled(algorithm: MultitaskSAC, steps: int = 150):
             world.observe.step(ws, t)
             ws.put("action", t, torch.rand(NUM_ENVS, 6, generator=generator) * 1.6 - 0.8)
             world.advance.step(ws, t)
-    algorithm.keep(variables, env.spec.group_names, Rewards())
+    return ws, variables
+
+
+def filled(algorithm: MultitaskSAC, steps: int = 150):
+    """A replay of random play: goals of several tasks begin, are reached, given up and lost by falling."""
+    ws, variables = played(steps, **RANDOM_ENDS)
+    algorithm.keep(variables, algorithm.policy.spec.group_names, Rewards())
     replay = algorithm.make_replay()
     replay.add(ws)
     return replay
@@ -167,3 +177,163 @@ def test_three_updates_are_those_of_a_plain_implementation(spec, per_task):
     assert (theirs != math.log(0.1)).any()
     if per_task:
         assert (theirs == math.log(0.1)).sum() > 60  # tasks that no batch met
+
+
+# sizes, on the robots themselves
+
+
+@pytest.mark.parametrize(
+    ("env_id", "observation", "goal", "actions", "inputs"),
+    [
+        ("walker/skills", 59, 7, 6, 73),
+        ("humanoid/skills", 149, 10, 21, 169),
+        ("humanoidpc/skills", 149, 10, 21, 169),
+        ("point/skills", 9, 4, 4, 17),
+    ],
+)
+def test_policies_of_the_robots_read_goal_observation_and_task(env_id, observation, goal, actions, inputs):
+    with make_env(env_id, num_envs=3) as env:
+        obs, spec = {name: value.clone() for name, value in env.reset().items()}, env.spec
+    policy = SkillPolicy(spec, SkillPolicyConfig(actor_hidden=(8, 8), critic_hidden=(8, 8)))
+    assert policy.groups["actor"] == policy.groups["critic"] == ("desired_goal", "observation", "task")
+    sizes = [spec.group(name).shape for name in policy.groups["actor"]]
+    assert sizes == [(goal,), (observation,), (goal,)]
+    assert inputs == observation + 2 * goal
+    actor, critic = policy.network_input(obs, "actor"), policy.network_input(obs, "critic")
+    assert_close(actor, torch.cat([obs[name] for name in ("desired_goal", "observation", "task")], -1))
+    assert actor.shape == critic.shape == (3, inputs)
+    assert policy.actor.trunk.input.weight.shape[0] == inputs
+    assert policy.mean_action(actor).shape == (3, actions)
+    # two critics and reachability, which read the action too: critics say 0 at first, reachability hardly varies
+    values = policy.values(policy.critic, critic, policy.mean_action(actor))
+    assert policy.critic.network.trunk.input.weight.shape[:2] == (3, inputs + actions)
+    assert torch.equal(values[:2], torch.zeros(2, 3))
+    assert 0 < float(policy.critic.network.last.weight[2].detach().abs().max()) <= 0.003
+    with torch.no_grad():
+        policy.critic.network.last.bias[2] += 3.0
+    assert policy.reach(critic, policy.mean_action(actor)).tolist() == [1.0] * 3  # read as a probability
+
+
+def test_numbers_of_the_published_learner(spec):
+    config = MultitaskSACConfig()
+    assert (config.tau, config.replay_size, config.learning_starts, config.update_ratio) == (
+        0.005,
+        3_000_000,
+        10_000,
+        0.05,
+    )
+    assert config.actor_learning_rate == config.critic_learning_rate == config.temperature_learning_rate == 1e-4
+    assert config.initial_temperature == 0.1
+    algorithm = make(spec)
+    assert algorithm.config.gamma == pytest.approx(0.986111, abs=1e-6)  # auto_horizon: 1 - 1/72
+    assert algorithm.target_entropy == -6.0
+    assert make(spec, gamma=0.9).config.gamma == 0.9
+    with pytest.raises(ValueError, match="n_step=1"):
+        MultitaskSACConfig(n_step=2)
+
+
+# what is learnt from
+
+
+def test_critics_look_through_the_change_of_a_goal(spec):
+    """The 100th goal and falls are terminal; otherwise the next observation shows the next goal."""
+    algorithm = make(spec)
+    replay = filled(algorithm)
+    drawn = replay.gather(replay.slots(replay.first_row, replay.stop_row))
+    last, discount = drawn["env/metric/last_step_of_task"] == 1, drawn["discount"]
+    change = last & (discount > 0)
+    assert int(change.sum()) > 20
+    assert_close(discount[change], torch.full_like(discount[change], algorithm.config.gamma))
+    other = (drawn["obs/task"] != drawn["next_obs/task"]).any(-1)
+    jump = (drawn["obs/desired_goal"] - drawn["next_obs/desired_goal"]).abs().amax(-1) > 0.2
+    assert float((other | jump)[change].float().mean()) > 0.9
+    assert not other[~last].any()  # and within a goal the task stays
+    assert bool(last[discount == 0].all())
+    given_up = drawn["env/metric/random_reset"] == 1
+    assert bool((last & given_up).any())
+    batch = algorithm_batch(algorithm, replay)
+    assert torch.equal(batch["last"], (last & ~given_up).float())  # what was given up says nothing of what is possible
+
+
+def algorithm_batch(algorithm, replay):
+    algorithm.update(replay, 0, Now())  # from this replay
+    return algorithm._batch_of(replay.slots(replay.first_row, replay.stop_row))
+
+
+@pytest.mark.parametrize("per_task", [False, True], ids=["one_temperature", "per_task"])
+@pytest.mark.parametrize("target", [-100.0, 100.0])
+def test_temperatures_rise_where_the_entropy_is_below_its_target(spec, per_task, target):
+    algorithm = make(spec, per_task, target_entropy=target)
+    algorithm.update(filled(algorithm), 3, Now())
+    moved = algorithm.temperature.log_value.detach() - math.log(0.1)
+    met = moved != 0
+    assert 0 < int(met.sum()) < (127 if per_task else 2)
+    assert bool(((moved > 0) == (target > 0))[met].all())
+    if per_task:
+        assert met.tolist() == (algorithm.counts.used > 0).tolist()  # tasks of the batches, and no others
+
+
+def test_moving_td_errors_by_hand():
+    counts = TaskCounts(4)
+    counts.note_errors(torch.tensor([1, 1, 3]), torch.tensor([2.0, 4.0, 5.0]))
+    assert counts.error.tolist() == [0.0, 3.0, 0.0, 5.0]  # the first value stands as it is
+    assert counts.known.tolist() == [0.0, 1.0, 0.0, 1.0]
+    counts.note_errors(torch.tensor([1, 2, 1]), torch.tensor([1.0, 7.0, 2.0]))
+    # 3 + 0.01 (1.5 - 3); a task that is not met stays
+    assert_close(counts.error, torch.tensor([0.0, 2.985, 7.0, 5.0]))
+
+
+def test_td_errors_and_samples_are_kept_by_task_and_noted_every_tenth_round(spec):
+    algorithm = make(spec)
+    replay = filled(algorithm)
+    assert algorithm.td_errors() == algorithm.samples() == {}
+    noted = []
+    for _ in range(21):
+        before = algorithm.counts.error.clone()
+        algorithm.update(replay, 2, Now())
+        noted.append(not torch.equal(before, algorithm.counts.error))
+    assert [number for number, is_noted in enumerate(noted) if is_noted] == [0, 10, 20]
+    algorithm.update(replay, 0, Now())  # no round
+    errors, samples = algorithm.td_errors(), algorithm.samples()
+    assert sum(samples.values()) == 21 * 2 * BATCH
+    assert set(errors) <= set(samples) <= set(algorithm.facts.names.values())
+    assert any("+" in task and "," in task for task in samples)  # in group spelling
+    assert all(error > 0 for error in errors.values())
+    metrics = algorithm.metrics()
+    for task, count in samples.items():
+        assert float(metrics[f"samples/{task}"]) == count
+    assert float(metrics["residual_variance"]) > 0
+
+
+# what is asked of the models
+
+
+def test_controllability_is_asked_where_goals_begin_and_changes_nothing(spec):
+    algorithm = make(spec)
+    tasks = ["0", "1", "0,3+4"]
+    assert estimate_controllability(algorithm, tasks).r == dict.fromkeys(tasks, 0.0)  # before anything was learnt
+    replay = filled(algorithm)
+    algorithm.update(replay, 3, Now())
+    index = replay.draw_where(64, "env/metric/time", 0.0, torch.Generator().manual_seed(0))
+    assert bool((replay.gather(index)["env/metric/time"] == 0).all())
+    assert len(set(index.tolist())) > 20
+    assert len(replay.draw_where(64, "env/metric/time", 0.5, torch.Generator())) == 0
+    before = algorithm.state_dict(), replay.generator.get_state()
+    first, second = (estimate_controllability(algorithm, tasks) for _ in range(2))
+    assert first == second
+    assert torch.equal(replay.generator.get_state(), before[1])
+    assert torch.equal(algorithm.generator.get_state(), before[0]["noise_stream"])
+    assert list(first.r) == list(first.q) == tasks
+    assert all(0 <= p <= 1 for found in first for p in found.values())
+    assert len(set(first.r.values())) == 3  # it depends on the task
+    with torch.no_grad():  # reachability of 2 everywhere is read as 1, critics of -100 as out of reach
+        algorithm.policy.critic.network.last.weight.zero_()
+        algorithm.policy.critic.network.last.bias.fill_(2.0)
+        algorithm.policy.critic.network.last.bias[:2].fill_(-100.0)
+    found = estimate_controllability(algorithm, tasks)
+    assert found.r == dict.fromkeys(tasks, 1.0)
+    assert found.q == dict.fromkeys(tasks, 0.0)
+    small = algorithm.make_replay()
+    small.add(played(12, precision=1e-9, allow_fallover=True)[0], 4, 12)  # no goal begins in these rows
+    algorithm.update(small, 1, Now())
+    assert estimate_controllability(algorithm, tasks).r == dict.fromkeys(tasks, 0.0)

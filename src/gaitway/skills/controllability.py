@@ -40,17 +40,21 @@ class Estimates(NamedTuple):
 def estimate_controllability(
     algorithm: MultitaskSAC, tasks: Iterable[str], joint_space: str | None = None
 ) -> Estimates:
-    """Estimates for `tasks`, given in group spelling; zeros before the first update.
+    """Estimates for `tasks`, given in group spelling; zeros before the first update, and where a replay is so small
+    that no goal begins in it.
 
     `joint_space`, "gmm" or "kmeans", proposes goals where features were visited together (`estimate_joint_spaces`).
     States and goals are drawn from a stream of their own that begins anew each time: asking changes nothing.
     """
     tasks, replay = list(tasks), algorithm.replay
+    unknown = Estimates(dict.fromkeys(tasks, 0.0), dict.fromkeys(tasks, 0.0))
     if replay is None or not algorithm.updates:
-        return Estimates(dict.fromkeys(tasks, 0.0), dict.fromkeys(tasks, 0.0))
+        return unknown
     facts, policy, config = algorithm.facts, algorithm.policy, algorithm.config
     generator = stream(algorithm.seed, "controllability")
     index = replay.draw_where(NUM_STATES, "env/metric/time", 0.0, generator)
+    if not len(index):
+        return unknown
     drawn = replay.gather(index)
     features = drawn["obs/gs_observation"].cpu().numpy().astype(np.float64)
     obs = {name.removeprefix("obs/"): value for name, value in drawn.items() if name.startswith("obs/")}
