@@ -228,6 +228,20 @@ def actor_embedding(policy):
     return policy.actor.embedding.linear.weight.detach().double()
 
 
+def test_networks_of_the_walker_read_observation_and_skill():
+    with make_env("walker/skills", **OPTIONS) as env:
+        walker = env.spec
+    for n_embed in (None, 7):
+        policy = make_policy(walker, n_embed, n_skills=10)
+        actor = policy.actor.base if n_embed else policy.actor
+        assert actor.trunk.input.weight.shape[0] == 59 + (n_embed or 10)
+        assert policy.critic.network.trunk.input.weight.shape[:2] == (2, 59 + 10 + 6)
+        assert policy.discriminator.trunk.input.weight.shape[0] == 7
+        if n_embed:
+            assert policy.actor.embedding.linear.weight.shape == (7, 10)
+            assert policy.actor.embedding.linear.bias is None
+
+
 # skills in play
 
 
