@@ -170,6 +170,9 @@ def parser() -> argparse.ArgumentParser:
     duration.add_argument(
         "--length", type=count, default=None, help="at most so many steps of one episode (default: video.length)"
     )
+    play.add_argument(
+        "--skill", type=int, default=None, metavar="N", help="of a diayn run: only this skill (default: all, in turn)"
+    )
     play.add_argument("--seed", type=int, default=0, help="which start to show")
     play.add_argument("--size", type=_size, default=None, metavar="WxH", help="pixels (default: video.size, 480x360)")
     play.add_argument("--camera", default=None, metavar="NAME", help="a camera of a native environment, or follow")

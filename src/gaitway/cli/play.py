@@ -89,8 +89,8 @@ def ending_on_sigterm() -> Iterator[None]:
 
 def _duration(player: Player, options: argparse.Namespace) -> tuple[float, bool]:
     """Steps to play, and whether they go through the ends of episodes."""
-    if options.steps is not None:
-        return options.steps, True
+    if options.steps is not None or player.show is not None:
+        return options.steps or player.show, True
     return options.length or player.config.evaluation.max_steps, False
 
 
@@ -122,12 +122,12 @@ def _film(player: Player, options: argparse.Namespace) -> int:
             player.env,
             player.act,
             path,
-            length=options.steps or options.length or video.length,
+            length=player.show or options.steps or options.length or video.length,
             size=size,
             annotations=video.annotations and not options.plain,
             seed=options.seed,
             caption=() if options.plain else player.caption,
-            through_ends=options.steps is not None,
+            through_ends=options.steps is not None or player.show is not None,
             draw=camera,
             patience_s=math.inf,
         )

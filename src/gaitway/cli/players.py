@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from gaitway.agents.diayn_policy import DIAYNPolicy
 from gaitway.analysis.runs import find_runs, is_run_folder
-from gaitway.cli.build import build_env, load_policy
+from gaitway.cli.build import LoadedPolicy, build_env, load_policy
 from gaitway.cli.inspect_run import device_alone
 from gaitway.cli.open_run import open_run
 from gaitway.cli.train_config import EnvConfig, TrainConfig
@@ -20,9 +22,12 @@ from gaitway.core.seeding import check_seed, stream
 from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.evaluate import Actor
+from gaitway.runners.film import Caption
 from gaitway.runners.run_folder import RunFolder, RunFolderError
 
 WITHOUT_RUN = ("random", "zero")
+LONGEST_PART = 100
+"""Steps for which each of several skills is shown at most, unless the command line says how long the whole is."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,10 @@ class Player:
     """Of the run that was named to be played; None if an environment was."""
     what: str
     """Environment and policy in words."""
-    caption: tuple[str, ...]
+    caption: Caption
     """The same, for a corner of the picture."""
+    show: int | None = None
+    """Steps of a show that goes through the ends of episodes, skill after skill; None for a single episode."""
 
 
 class ZeroPolicy:
@@ -54,6 +61,29 @@ class ZeroPolicy:
 
     def reset(self, mask: Tensor | None = None) -> None:
         """Nothing is remembered."""
+
+
+class SkillsInTurn:
+    """Skills that a policy of diayn knows by number, one after the other, each for an equal part of `total` steps, then
+    from the first one again. The robot is not put back in between."""
+
+    def __init__(self, policy: DIAYNPolicy, skills: Sequence[int], total: int) -> None:
+        self.policy, self.skills, self.total = policy, skills, total
+        self.steps = 0
+        self.skill = skills[0]
+        """The one that acted last."""
+
+    def __call__(self, obs: Observation) -> Tensor:
+        """Actions [B, ...] for observations `{group: [B, ...]}`."""
+        first = next(iter(obs.values()))
+        self.skill = self.skills[self.steps * len(self.skills) // self.total % len(self.skills)]
+        self.steps += 1
+        held = self.policy.holding(torch.full((len(first),), self.skill, device=first.device))
+        with torch.inference_mode():
+            return self.policy.act(obs, held, False)[0]
+
+    def reset(self, mask: Tensor | None = None) -> None:
+        """Which skill it is does not depend on episodes."""
 
 
 @contextmanager
@@ -89,6 +119,8 @@ def _player(
     folder = None if played is None else RunFolder(played)
     env_id = env.spec.id
     if trained is None:
+        if options.skill is not None:
+            raise ConfigError(f"--skill chooses a skill of a diayn run, and {chosen} actions have none; leave it out")
         act: Actor = ZeroPolicy(env.spec.action)
         words = "zero actions"
         if chosen == "random":
@@ -98,7 +130,37 @@ def _player(
     loaded = load_policy(trained, config, env.spec, options.checkpoint)
     words = f"{loaded.which} checkpoint (step {loaded.steps:,})"
     what = f"{trained.path}: {words}" if played == trained.path else f"{env_id}, {trained.path}: {words}"
-    return Player(env, loaded.inference(), config, folder, what, (env_id, f"{loaded.steps:,} steps"))
+    caption = (env_id, f"{loaded.steps:,} steps")
+    skills = _skills(loaded, options.skill, trained)
+    if skills is None:
+        return Player(env, loaded.inference(), config, folder, what, caption)
+    total = options.steps or options.length or len(skills) * _part(env)
+    act = SkillsInTurn(loaded.policy, skills, total)
+    named = f"skill {skills[0]}" if len(skills) == 1 else f"skills {skills[0]} to {skills[-1]} in turn"
+    show = total if len(skills) > 1 else None
+    return Player(env, act, config, folder, f"{what}, {named}", lambda: (*caption, f"skill {act.skill}"), show)
+
+
+def _skills(loaded: LoadedPolicy, chosen: int | None, run: RunFolder) -> Sequence[int] | None:
+    """The skills to be shown; None where a policy knows none by number, or does not act alone."""
+    policy = loaded.policy
+    if not isinstance(policy, DIAYNPolicy) or loaded.cast.agents != [policy]:
+        if chosen is not None:
+            raise ConfigError(f"--skill chooses a skill of a diayn run, and {run.path} is none; leave it out")
+        return None
+    count = policy.config.n_skills
+    if chosen is None:
+        return range(count)
+    if not 0 <= chosen < count:
+        raise ConfigError(f"--skill is {chosen}; {run.path} has the skills 0 to {count - 1}")
+    return [chosen]
+
+
+def _part(env: VecEnv) -> int:
+    """Steps for which a skill is shown: those of an episode, if they are known and not too many."""
+    spec = env.spec
+    episode = spec.facts.get("skills", {}).get("horizon") or spec.max_episode_steps or LONGEST_PART
+    return min(int(episode), LONGEST_PART)
 
 
 def chosen_run(path: str) -> Path:

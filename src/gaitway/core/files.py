@@ -89,6 +89,16 @@ def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[A
     return state, meta
 
 
+def stored_kind(folder: str | Path) -> str | None:
+    """Of which kind a state folder says it is, unchecked; None where it does not say."""
+    try:
+        document = json.loads((Path(folder) / STRUCTURE_FILE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    kind = document.get("kind") if isinstance(document, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
 def atomic_write_text(path: str | Path, text: str) -> None:
     """Replace `path` by `text`, so that a reader sees the old or the new content and never a part."""
     with _replacing(Path(path)) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as file:
