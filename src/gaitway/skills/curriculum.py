@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count, NotNegative, Share, WholeNumber
 from gaitway.envs.tasks.skills.goal_spaces import combinations, rank
+from gaitway.envs.tasks.skills.options import BACKPROP_FALLOVER
 
 EVAL_MODES = ("rollouts", "running_avg", "q_value", "reachability")
 KEPT, ADDED = 0.9, 0.1
@@ -51,10 +52,14 @@ class CurriculumConfig:
     """Share of lp weights that is spread evenly; raise it if tasks without progress are forgotten."""
     eval_mode: str = "reachability"
     """Where success comes from: rollouts, running_avg (success in training), q_value, reachability."""
+    backprop_fallover: bool = False
+    """An option of the published system that does nothing there, and is refused here."""
 
     def __post_init__(self) -> None:
         _choose("weighting", self.weighting, WEIGHTINGS)
         _choose("eval_mode", self.eval_mode, EVAL_MODES)
+        if self.backprop_fallover:
+            raise ValueError(BACKPROP_FALLOVER)
 
 
 class Curriculum:

@@ -19,6 +19,10 @@ COMPATS = ("fixed", "original")
 WALKER_GROUPS = "0#1#2#3+4#5+6"
 HUMANOID_GROUPS = "0+3#2+3#3+4#3+6+7+8#3+9+10+11"
 POINT_GROUPS = "0#1#2#3"
+BACKPROP_FALLOVER = (
+    "backprop_fallover is not available: the published system names it and never reads it; leave it out, and let "
+    "allow_fallover and fallover_penalty of the environment say what a fall does"
+)
 
 
 @configuration(kw_only=True)
@@ -65,6 +69,7 @@ class SkillConfig:
     zero_twist_goals: bool = False
     """Goals for angles that wrap are always 0."""
     relative_frame_of_reference: bool = False
+    backprop_fallover: bool = False
     compat: str = "fixed"
     """original turns the Humanoids' feet as the published skills expect it."""
 
@@ -77,6 +82,8 @@ class SkillConfig:
                 "relative_frame_of_reference is not available: it was never finished in the published system, "
                 "and goals for x and y count from where the robot was when they were drawn anyway"
             )
+        if self.backprop_fallover:
+            raise ValueError(BACKPROP_FALLOVER)
         self.task_interval  # noqa: B018  refuses a wrong resample_features
 
     @property
