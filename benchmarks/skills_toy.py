@@ -82,6 +82,7 @@ def _features(name: str) -> dict[str, Any]:
 
 HIGH = FORESIGHT | _features(_skill_twins.HIGH)
 CURRICULUM = FORESIGHT | {
+    "total_steps": 80_000,
     "callbacks": [{"name": "curriculum", "interval": 6400, "ctrl_eps": CTRL_EPS}, *SETTINGS["callbacks"]],
     "evaluation.env.options.rank_max": 2,
 }
@@ -120,7 +121,7 @@ def trained(case: Case, seed: int) -> dict[str, Any]:
 
 
 def reviews(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the curriculum wrote down: at each review the reachability of the tasks so far, and the weights from then."""
+    """What the curriculum wrote down at each review: the reachability of the tasks so far, and the weights after it."""
     found = []
     for line in lines:
         if "curriculum/tasks" in line:
