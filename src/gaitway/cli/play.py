@@ -89,8 +89,10 @@ def ending_on_sigterm() -> Iterator[None]:
 
 def _duration(player: Player, options: argparse.Namespace) -> tuple[float, bool]:
     """Steps to play, and whether they go through the ends of episodes."""
-    if options.steps is not None or player.show is not None:
-        return options.steps or player.show, True
+    if options.steps is not None:
+        return options.steps, True
+    if player.show is not None:
+        return player.show, True
     return options.length or player.config.evaluation.max_steps, False
 
 

@@ -73,7 +73,7 @@ def _layers(policy: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], int]:
 
 def _weights(named: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
     """The same tensors under the names of our network, whose last layer is both heads."""
-    state = {}
+    state: dict[str, Tensor] = {}
     for kind in ("weight", "bias"):
         state |= {f"trunk.linears.{layer}.{kind}": named[f"1.layers.{layer}.{kind}"] for layer in range(layers)}
         state[f"last.{kind}"] = torch.cat((named[f"2.mu.{kind}"], named[f"2.log_std.{kind}"]))
