@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from gaitway.core.ranges import Count
 from gaitway.skills.continuous_skills import KIND, ContinuousSkills, check_exportable
 from gaitway.skills.diayn import DIAYN, play_skills
+from gaitway.skills.frozen_policy import origin_of
 
 log = logging.getLogger("gaitway")
 
@@ -42,15 +42,7 @@ class DiaynSkills:
     def after_checkpoint(self, moment: Any) -> None:
         if moment.folder is None or not self.writes_file:
             return
-        code = json.loads((moment.folder / "code.json").read_text())
-        commits = [each.get("commit") for each in code.get("repositories", ()) if each.get("commit")]
-        origin = {
-            "env_steps": moment.now.env_steps,
-            "updates": self.algorithm.updates,
-            "seed": self.algorithm.seed,
-            "command": " ".join(code.get("command", ())),
-            "commit": commits[0] if commits else None,
-        }
+        origin = origin_of(self.algorithm, moment)
         skills = ContinuousSkills.of_policy(self.algorithm.policy, accuracy=self.accuracy, origin=origin)
         skills.save(moment.folder / KIND)
 

@@ -6,6 +6,7 @@ network goes by its architecture, and inputs and actions by component, in their 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -189,6 +190,19 @@ def export(config: Any, spec: EnvSpec, inputs: Inputs, state: Mapping[str, Tenso
         "actions": action.names,
         "action_low": action.low,
         "action_high": action.high,
+    }
+
+
+def origin_of(algorithm: Any, moment: Any) -> dict[str, Any]:
+    """Where what `algorithm` has learnt by this `Moment` of a run comes from."""
+    code = json.loads((moment.folder / "code.json").read_text())
+    commits = [each.get("commit") for each in code.get("repositories", ()) if each.get("commit")]
+    return {
+        "env_steps": moment.now.env_steps,
+        "updates": algorithm.updates,
+        "seed": algorithm.seed,
+        "command": " ".join(["gaitway", *code.get("command", ())[1:]]),
+        "commit": commits[0] if commits else None,
     }
 
 
