@@ -14,6 +14,8 @@ actions, on evaluation streams; success in random play and without action (the f
 - Curriculum: with `ctrl_eps=0.3` pairs of groups appear, none before the reachability of both is at least 0.7. With
   reachability that stays at 0, no pair ever appears.
 
+Every run is written to `--out` as soon as it is over; what is there already, with the same settings, is not run again.
+
 Twins are made in `_skill_twins.py`, and play and are judged in the world with their mistake, as whoever had made it
 would see it. Starts lie further out than the preset's, so that angles and places that are wrong are out of reach.
 Settings were chosen on seeds of 100 and above; the seeds reported are 0, 1 and 2.
@@ -27,6 +29,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -183,14 +186,43 @@ def _under(line: Mapping[str, Any], prefix: str) -> dict[str, float]:
     return {name.removeprefix(prefix): value for name, value in line.items() if name.startswith(prefix)}
 
 
-def elsewhere(name: str, seed: int) -> dict[str, Any]:
-    """The same as `trained` in a process of its own."""
-    command = [sys.executable, __file__, "--one", name, "--seeds", str(seed)]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{name}, seed {seed}: {done.stderr.strip()[-2000:]}")
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return row | {"holds": verdict(CASES[name], row)}
+class Results:
+    """Finished runs, by case and seed; in a file, if there is one, which holds each as soon as it is over."""
+
+    def __init__(self, path: Path | None, commit: str) -> None:
+        self.path, self.commit, self.lock = path, commit, threading.Lock()
+        there = path is not None and path.exists()
+        self.rows: dict[str, dict[str, Any]] = json.loads(path.read_text())["runs"] if path and there else {}
+
+    def run(self, wanted: tuple[str, int]) -> dict[str, Any]:
+        """A run that is in the file already, made with the same settings, or else a new one in its own process."""
+        name, seed = wanted
+        case, settings = CASES[name], SETTINGS | dict(CASES[name].settings)
+        row: dict[str, Any] = self.rows.get(name, {}).get(str(seed), {})
+        if row.get("settings") != settings:
+            command = [sys.executable, __file__, "--one", name, "--seeds", str(seed)]
+            done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"{name}, seed {seed}: {done.stderr.strip()[-2000:]}")
+            row = json.loads(done.stdout.splitlines()[-1])
+            row |= {"settings": settings, "commit": self.commit, "machine": machine()}
+        with self.lock:
+            self.rows.setdefault(name, {})[str(seed)] = row | {"holds": verdict(case, row)}
+            self._write()
+        return self.rows[name][str(seed)]
+
+    def _write(self) -> None:
+        if self.path is None:
+            return
+        result = {
+            "benchmark": "skills_toy", "command": " ".join(["gaitway bench skills_toy", *sys.argv[1:]]),
+            "experiment": "point_pretrain",
+            "thresholds": {"success": SUCCESS, "gap": GAP, "margin": MARGIN, "ctrl_eps": CTRL_EPS, "trials": TRIALS},
+            "runs": {name: dict(sorted(self.rows[name].items())) for name in CASES if name in self.rows},
+        }  # fmt: skip
+        fresh = self.path.with_name(f"{self.path.name}.new")
+        fresh.write_text(json.dumps(result, indent=1) + "\n")
+        fresh.replace(self.path)
 
 
 def main() -> None:
@@ -198,7 +230,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
-    parser.add_argument("--out", default=None)
+    parser.add_argument("--out", type=Path, default=None, help="runs that are in it already are not made again")
     parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
     parser.add_argument("--one", choices=CASES, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -208,27 +240,13 @@ def main() -> None:
         return
 
     print(HEADING, flush=True)
-    wanted = [(name, seed) for name in options.only for seed in options.seeds]
-    rows: dict[str, dict[str, Any]] = {name: {} for name in options.only}
+    wanted = [(name, seed) for seed in options.seeds for name in options.only]
+    finished = Results(options.out, options.commit or revision())
     with ThreadPoolExecutor(options.jobs) as pool:
-        for (name, seed), row in zip(wanted, pool.map(lambda each: elsewhere(*each), wanted), strict=True):
-            rows[name][str(seed)] = row
+        for (name, seed), row in zip(wanted, pool.map(finished.run, wanted), strict=True):
             print(shown(name, seed, row), flush=True)
-    holds = all(row["holds"] for found in rows.values() for row in found.values())
+    holds = all(finished.rows[name][str(seed)]["holds"] for name, seed in wanted)
     print("holds" if holds else "MISSED")
-    if options.out:
-        result = {
-            "benchmark": "skills_toy", "command": " ".join(["gaitway bench skills_toy", *sys.argv[1:]]),
-            "commit": options.commit or revision(), "machine": machine(), "jobs": options.jobs,
-            "experiment": "point_pretrain", "settings": SETTINGS,
-            "thresholds": {"success": SUCCESS, "gap": GAP, "margin": MARGIN, "ctrl_eps": CTRL_EPS, "trials": TRIALS},
-            "cases": {
-                name: CASES[name]._asdict() | {"seeds": found, "holds": all(row["holds"] for row in found.values())}
-                for name, found in rows.items()
-            },
-            "holds": holds,
-        }  # fmt: skip
-        Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     sys.exit(0 if holds else 1)
 
 
