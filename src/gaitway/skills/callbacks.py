@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.skills.controllability import estimate_controllability
 from gaitway.skills.curriculum import Curriculum, CurriculumConfig
 from gaitway.skills.estimates import check_joint_space
+from gaitway.skills.frozen_policy import origin_of
 from gaitway.skills.multitask_sac import MultitaskSAC
 from gaitway.skills.skill_file import Skills
 
@@ -163,17 +163,10 @@ class SkillFileWriter:
         if moment.folder is None:
             return
         estimates = estimate_controllability(self.algorithm, self.figures["success"] or self.algorithm.facts.groups)
-        code = json.loads((moment.folder / "code.json").read_text())
-        commits = [each.get("commit") for each in code.get("repositories", ()) if each.get("commit")]
-        origin = {
-            "env_steps": moment.now.env_steps,
-            "updates": self.algorithm.updates,
-            "seed": self.algorithm.seed,
-            "command": " ".join(code.get("command", ())),
-            "commit": commits[0] if commits else None,
-        }
         figures = self.figures | {"r": estimates.r, "q": estimates.q}
-        skills = Skills.of_policy(self.algorithm.policy, figures=figures, floors=self.floors, origin=origin)
+        skills = Skills.of_policy(
+            self.algorithm.policy, figures=figures, floors=self.floors, origin=origin_of(self.algorithm, moment)
+        )
         skills.save(moment.folder / "skills")
 
     def state_dict(self) -> dict[str, Any]:

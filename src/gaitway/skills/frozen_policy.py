@@ -201,7 +201,7 @@ def origin_of(algorithm: Any, moment: Any) -> dict[str, Any]:
         "env_steps": moment.now.env_steps,
         "updates": algorithm.updates,
         "seed": algorithm.seed,
-        "command": " ".join(["gaitway", *code.get("command", ())[1:]]),
+        "command": " ".join(code.get("command", ())),
         "commit": commits[0] if commits else None,
     }
 
