@@ -19,6 +19,8 @@ import torch
 from gaitway.core.ranges import WholeNumber, refusal
 
 PURPOSES = {"train": (), "evaluation": (1,)}
+BRANCHES = 1000
+"""Added to the number of a branch, so that none is a purpose."""
 
 
 def check_seed(seed: int) -> int:
@@ -40,11 +42,12 @@ def instance_seeds(seed: int | Sequence[int], num_envs: int) -> np.ndarray:
 
 
 def instance_generator(
-    entropy: Sequence[int] | np.ndarray, episode: int, purpose: str = "train"
+    entropy: Sequence[int] | np.ndarray, episode: int, purpose: str = "train", branch: int | None = None
 ) -> np.random.Generator:
-    """The stream of one instance (a row of `instance_seeds`) in one episode."""
+    """The stream of one instance (a row of `instance_seeds`) in one episode, or a `branch` of it for somebody else."""
     words = [int(entropy[0]), int(entropy[1]), int(episode)]
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(words, spawn_key=PURPOSES[purpose])))
+    key = PURPOSES[purpose] if branch is None else (*PURPOSES[purpose], BRANCHES + branch)
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(words, spawn_key=key)))
 
 
 class EpisodeStreams:
@@ -65,9 +68,9 @@ class EpisodeStreams:
             self.entropy[:] = instance_seeds(seed, len(self.episode))
             self.episode[:] = 0
 
-    def generator(self, instance: int) -> np.random.Generator:
-        """What the present episode of an instance draws from, from its beginning."""
-        return instance_generator(self.entropy[instance], int(self.episode[instance]), self.purpose)
+    def generator(self, instance: int, branch: int | None = None) -> np.random.Generator:
+        """What the present episode of an instance draws from, from its beginning, or a branch of that."""
+        return instance_generator(self.entropy[instance], int(self.episode[instance]), self.purpose, branch)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What must be stored and put back, as live views."""

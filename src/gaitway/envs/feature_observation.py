@@ -1,4 +1,7 @@
-"""A wrapper that adds features of the robot to what a native task shows: `{name: features, features: bodyfeet}`."""
+"""A wrapper that adds features of the robot to what a native task shows: `{name: features, features: bodyfeet}`.
+
+`{name: features, features: amp}` adds those that a motion prior compares with clips (`gaitway.envs.motions.features`).
+"""
 
 from __future__ import annotations
 
@@ -11,42 +14,63 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaitway.core.config import did_you_mean
 from gaitway.envs.batch_task import STAGE_POSITION, BatchTask, Rows
+from gaitway.envs.motions.features import GROUP as MOTION
+from gaitway.envs.motions.features import ObservedMotion
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.observation_wrappers import with_group
 from gaitway.envs.robots.robot import Robot, RobotView
 from gaitway.envs.robots.world import ACCELEROMETER
 from gaitway.envs.step_buffers import FAULT_METRIC
-from gaitway.envs.tasks.bisk.features import make_features
+from gaitway.envs.tasks.bisk.features import FEATURES, Features, make_features
 from gaitway.envs.vec_env import Observation, ObservationGroup, Step, VecEnv
-from gaitway.envs.wrappers import Wrapper
+from gaitway.envs.wrappers import Wrapper, innermost
 
 FORCE_FIELD = "cfrc_ext"
 
 
 class FeatureObservation(Wrapper):
-    """Adds features of the robot (`gaitway.envs.tasks.bisk.features`) to a native task, as the group `into`.
+    """Adds features of the robot (`gaitway.envs.tasks.bisk.features`, or `amp`) to a native task, as the group `into`.
 
     The simulator restarts finished instances within a step, so that the state they reached can be read only while the
     task observes it: this wrapper listens there. It makes the task compute positions of bodies after every step. In
     `-relz` features the height is the one that the task measures, else the height above z = 0. A faulty instance shows
-    the last features before the fault.
+    the last features before the fault. `amp` takes `bodies`, whose places it then tells too; its group is called `amp`
+    and the others `goal_space`, unless `into` says otherwise.
     """
 
     def __init__(
-        self, env: VecEnv, features: str = "bodyfeet", into: str = "goal_space", heading: str = "original"
+        self,
+        env: VecEnv,
+        features: str = "bodyfeet",
+        into: str | None = None,
+        heading: str = "original",
+        bodies: tuple[str, ...] = (),
     ) -> None:
         super().__init__(env)
-        self.into = into
+        if features not in (*FEATURES, MOTION):
+            known = [*FEATURES, MOTION]
+            raise ValueError(f"no features {features!r}{did_you_mean(features, known)}; there are {known}")
+        is_motion = features == MOTION
+        self.into = into or (MOTION if is_motion else "goal_space")
         base = _native(env)
         self._task = task = base.task
-        self._view = RobotView(_robot(task), task.model)
-        self.features = make_features(features, self._view, heading)
+        self.features: Features | ObservedMotion
+        if is_motion:
+            self.features = motion = ObservedMotion(task, bodies)
+            facts = {self.into: motion.motion.facts}
+        else:
+            if bodies:
+                raise ValueError(f"{features} takes no bodies; {MOTION} does")
+            self._view = RobotView(_robot(task), task.model)
+            self.features, facts = make_features(features, self._view, heading), {}
         self._check_forces()
         group = env.spec.groups[0]
         size, heading = self.features.size, self.features.heading
-        added = ObservationGroup(into, self.features.components, (size,), group.dtype, heading)
-        self.spec = with_group(env, added)
+        added = ObservationGroup(self.into, self.features.components, (size,), group.dtype, heading)
+        spec = with_group(env, added)
+        self.spec = dataclasses.replace(spec, facts={**spec.facts, **facts})
         self._dtype = group.torch_dtype
         self._reached = np.zeros((env.num_envs, self.features.size))
         self._started = np.zeros_like(self._reached)
@@ -120,9 +144,7 @@ class FeatureObservation(Wrapper):
 
 
 def _native(env: VecEnv) -> MujocoBatchEnv:
-    inner = env
-    while isinstance(inner, Wrapper):
-        inner = inner.env
+    inner = innermost(env)
     if not isinstance(inner, MujocoBatchEnv):
         raise ValueError(f"{env.spec.id} is no native task, so its robot cannot be read; use one such as walker/run")
     return inner

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from gaitway.envs.pictures.scene import Camera
 
 ALL = slice(None)
+Change = Callable[[np.ndarray, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+"""(instances [n], their starts as the task drew them {name: [n, ...]}) -> their starts."""
 _NUMPY_DTYPE: dict[torch.dtype, type[np.floating]] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -97,6 +99,7 @@ class MujocoBatchEnv(VecEnv):
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._camera: Camera | None = None
         self._at_end: Callable[[], None] | None = None
+        self._change: Change | None = None
         self.reset(seed)
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
@@ -230,6 +233,19 @@ class MujocoBatchEnv(VecEnv):
     def on_end(self, callback: Callable[[], None] | None) -> bool:
         self._at_end = callback
         return True
+
+    @property
+    def purpose(self) -> str:
+        """What it is for, "train" or "evaluation"."""
+        return self._streams.purpose
+
+    def change_starts(self, change: Change | None) -> None:
+        """Have `change` look at, and alter, the starts that the task draws; None ends that."""
+        self._change = change
+
+    def episode_generator(self, instance: int, branch: int) -> np.random.Generator:
+        """A random stream of the present episode of an instance, apart from the one that the task draws from."""
+        return self._streams.generator(instance, branch)
 
     def instance_bytes(self) -> int:
         state = self._state.shape[1] * self._state.itemsize
@@ -366,6 +382,8 @@ class MujocoBatchEnv(VecEnv):
         drawn = task.draw_many(self._generators.each(rows), len(rows))
         targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
         self._check_drawn(drawn, len(rows), targets)
+        if self._change is not None:
+            drawn = self._change(rows, drawn)
         for name, target in targets.items():
             target[rows] = given[name][rows] if given and name in given else drawn[name]
         self._elapsed[rows] = 0

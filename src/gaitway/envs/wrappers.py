@@ -76,6 +76,13 @@ class Wrapper(VecEnv):
         self.env.close()
 
 
+def innermost(env: VecEnv) -> VecEnv:
+    """What is inside of all wrappers."""
+    while isinstance(env, Wrapper):
+        env = env.env
+    return env
+
+
 class SelectComponents(Wrapper):
     """Keep or drop components of vector groups, by name or by position among the components.
 
@@ -194,6 +201,7 @@ WRAPPERS: dict[str, Callable[..., VecEnv] | str] = {
     "frame_counter": "gaitway.envs.observation_wrappers:TimeObservation",
     "flatten": "gaitway.envs.observation_wrappers:FlattenObservation",
     "features": "gaitway.envs.feature_observation:FeatureObservation",
+    "starts": "gaitway.envs.motions.starts:ClipStarts",
 }
 """Those given by their path are imported when they are used."""
 

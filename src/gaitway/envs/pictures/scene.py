@@ -16,7 +16,7 @@ from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.pictures.render import FOLLOW, MujocoPainter, Quality
 from gaitway.envs.robots.world import WIDE
 from gaitway.envs.vec_env import VecEnv
-from gaitway.envs.wrappers import Wrapper
+from gaitway.envs.wrappers import innermost
 
 STATE = ("qpos", "qvel", "mocap_pos", "mocap_quat")
 GEOMETRY = ("geom_pos", "geom_quat", "geom_size")
@@ -108,9 +108,7 @@ class Camera:
 
 def native_task(env: VecEnv) -> BatchTask | None:
     """The task of a native environment, through any wrappers; None for other environments."""
-    while isinstance(env, Wrapper):
-        env = env.env
-    task = getattr(env, "task", None)
+    task = getattr(innermost(env), "task", None)
     return task if isinstance(task, BatchTask) else None
 
 

@@ -1,0 +1,89 @@
+"""A wrapper that lets episodes of a native task begin within a motion.
+
+`{name: starts, motion: clips/run, probability: 0.5}` is reference-state initialisation (Peng et al. 2018): states
+that a policy would meet only once it has learnt to get there are visited from the first step on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gaitway.core.ranges import Share
+from gaitway.envs.motions.clip import MotionError
+from gaitway.envs.motions.library import MotionLibrary
+from gaitway.envs.motions.skeleton import Skeleton
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.vec_env import Observation, VecEnv
+from gaitway.envs.wrappers import Wrapper, innermost
+
+STREAM = 1
+"""Apart from the stream that the task draws from, so that the other episodes begin as they would without clips."""
+
+
+class ClipStarts(Wrapper):
+    """With `probability` an episode begins at a random time of a clip of `motion` (a clip, or folders of clips).
+
+    Joints, height, rotation and velocities are the clip's; where on the floor the robot stands, and what is around it,
+    is as the task drew it. A settling step is left out. Evaluations begin as the task says unless `in_evaluation`.
+    Which episodes these are, and where in the clip, depends on the seed, the instance and the episode alone.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        motion: str | Sequence[str],
+        probability: Share = 0.5,
+        in_evaluation: bool = False,
+    ) -> None:
+        super().__init__(env)
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"probability of starts is {probability}; use a number from 0 to 1")
+        base = innermost(env)
+        if not isinstance(base, MujocoBatchEnv):
+            raise MotionError(
+                f"{env.spec.id} is no native task, so no clip can set its state; use one such as walker/run"
+            )
+        self._base, self._fingerprint = base, ""
+        self.probability = probability if in_evaluation or base.purpose != "evaluation" else 0.0
+        if self.probability == 0.0:
+            return  # a run can be judged where its clips are not
+        self.library = MotionLibrary.load(motion)
+        self._skeleton = Skeleton.of_task(base.task)
+        library = self.library
+        self._fit = self._skeleton.fit(library.joints, library.bodies, library.balls, library.clips[0].name)
+        for clip in library.clips:
+            self._fit.states(clip.frames)  # now, rather than in the midst of a run
+        self._fingerprint = library.fingerprint
+        base.change_starts(self._changed)
+        env.load_scenario({})  # the first episodes began without this wrapper
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"env": self.env.state_dict(), "motions": self._fingerprint}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
+        if state["motions"] != self._fingerprint:
+            raise MotionError(
+                "the clips that starts draws from are not those of the stored state; put the former ones back"
+            )
+        return self.env.load_state_dict(state["env"])
+
+    def _changed(self, rows: np.ndarray, drawn: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """The starts of `rows` that the task has drawn, some of them replaced."""
+        numbers = np.stack([self._base.episode_generator(row, STREAM).random(3) for row in rows])
+        chosen = np.flatnonzero(numbers[:, 0] < self.probability)
+        if not len(chosen):
+            return drawn
+        frames = self.library.at(*self.library.place(numbers[chosen, 1], numbers[chosen, 2]))
+        starts = {name: np.array(array) for name, array in drawn.items()}
+        qpos, qvel = starts["qpos"][chosen], starts["qvel"][chosen]
+        place = self._skeleton.place
+        spots = qpos[:, place].copy()
+        self._fit.write(frames, qpos, qvel)
+        qpos[:, place] = spots
+        starts["qpos"][chosen], starts["qvel"][chosen] = qpos, qvel
+        if "settle" in starts:
+            starts["settle"][chosen] = 0.0
+        return starts
