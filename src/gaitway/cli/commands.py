@@ -25,6 +25,7 @@ from gaitway.cli.compose import Composed, compose, write_config
 from gaitway.cli.config_file import change_value
 from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, console, device_of, evaluate, info, list_what, plot
+from gaitway.cli.motion import motion_check, motion_convert, motion_info, motion_record, motion_view
 from gaitway.cli.open_run import open_run
 from gaitway.cli.play import play
 from gaitway.cli.skills import show_skills, view_skills
@@ -54,6 +55,11 @@ __all__ = [
     "evaluate",
     "info",
     "list_what",
+    "motion_check",
+    "motion_convert",
+    "motion_info",
+    "motion_record",
+    "motion_view",
     "play",
     "plot",
     "resume",

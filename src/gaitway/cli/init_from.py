@@ -35,11 +35,24 @@ LEARNT = ("policy", "temperature", "value_norm")
 
 
 def pinned(config: TrainConfig) -> TrainConfig:
-    """The config with the whole path of what it begins with, so that config.yaml says it wherever it is read."""
+    """The config with the whole paths of what it begins with, a run or skills and the clips of starts, so that
+    config.yaml says them wherever it is read."""
+    wrappers = tuple(_pinned_clips(entry) for entry in config.env.wrappers)
+    config = replace(config, env=replace(config.env, wrappers=wrappers))
     run = config.init_from.run
     if run is None or is_shipped(run) or not os.path.exists(os.path.expanduser(run)):
         return config
     return replace(config, init_from=replace(config.init_from, run=os.path.realpath(os.path.expanduser(run))))
+
+
+def _pinned_clips(wrapper: dict[str, Any]) -> dict[str, Any]:
+    """The entry of a wrapper; of `starts` with the whole paths of its clips."""
+    motion = wrapper.get("motion")
+    if wrapper.get("name") != "starts" or motion is None:
+        return wrapper
+    folders = [motion] if isinstance(motion, str) else list(motion)
+    found = [os.path.realpath(each) if os.path.exists(each) else each for each in folders]
+    return {**wrapper, "motion": found[0] if isinstance(motion, str) else found}
 
 
 @by_origin

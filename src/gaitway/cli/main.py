@@ -15,6 +15,7 @@ from typing import TextIO
 from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
+from gaitway.cli.motion import add_parser as add_motion
 from gaitway.cli.skills import add_parser as add_skills
 from gaitway.core.signals import EXIT_CODES, Interrupted, handling, interrupt, leave, said
 from gaitway.version import __version__
@@ -188,6 +189,8 @@ def parser() -> argparse.ArgumentParser:
     add_compare(commands)
 
     add_skills(commands, count, _size)
+
+    add_motion(commands, count, _size)
 
     info = commands.add_parser("info", help="what a run folder holds")
     info.add_argument("run", metavar="DIR")

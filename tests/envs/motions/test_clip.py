@@ -200,10 +200,10 @@ def test_a_damaged_file_and_another_kind_are_refused(tmp_path):
     with open(tmp_path / "clip/state.safetensors", "r+b") as file:
         file.seek(-8, 2)
         file.write(b"12345678")
-    with pytest.raises(StateFileError, match="damaged"):
+    with pytest.raises(StateFileError, match=r"damaged"):
         Clip.load(tmp_path / "clip")
     save_state(tmp_path / "other", {}, kind="skills")
-    with pytest.raises(StateFileError, match="'skills' where a 'motion' is needed"):
+    with pytest.raises(StateFileError, match=r"'skills' where a 'motion' is needed"):
         Clip.load(tmp_path / "other")
 
 
@@ -220,9 +220,9 @@ def test_a_zero_quaternion_and_a_single_frame_are_refused():
     clip = make_clip()
     rotations = clip.frames.body_rotations.copy()
     rotations[4] = 0.0
-    with pytest.raises(MotionError, match="quaternion of 'torso' is zero in frame 4"):
+    with pytest.raises(MotionError, match=r"quaternion of 'torso' is zero in frame 4"):
         dataclasses.replace(clip, frames=clip.frames.replaced(body_rotations=rotations))
-    with pytest.raises(MotionError, match="1 frames; a motion has at least 2"):
+    with pytest.raises(MotionError, match=r"1 frames; a motion has at least 2"):
         dataclasses.replace(clip, frames=clip.frames.map(lambda array: array[:1]))
 
 
@@ -236,7 +236,7 @@ def test_quaternions_are_normalised_and_it_is_known_by_how_much():
 
 @pytest.mark.parametrize("dt", [0.0, -1.0, np.nan, np.inf, 2.0, 1e-9])
 def test_rates_that_cannot_be_are_refused(dt):
-    with pytest.raises(MotionError, match="dt|frame"):
+    with pytest.raises(MotionError, match=r"dt|frame"):
         make_clip().resampled(dt)
 
 
@@ -283,23 +283,23 @@ def test_joints_of_a_second_clip_are_put_in_the_order_of_the_first():
 
 def test_what_does_not_fit_into_a_library_is_refused(tmp_path):
     clip = make_clip()
-    with pytest.raises(MotionError, match="has no joint 'right_knee'"):
+    with pytest.raises(MotionError, match=r"has no joint 'right_knee'"):
         MotionLibrary([clip, clip.reordered(("left_knee",), ("torso",))])
-    with pytest.raises(MotionError, match="joint 'right_knee', which swing lacks"):
+    with pytest.raises(MotionError, match=r"joint 'right_knee', which swing lacks"):
         MotionLibrary([clip.reordered(("left_knee",), ("torso",)), clip])
-    with pytest.raises(MotionError, match="weight 0"):
+    with pytest.raises(MotionError, match=r"weight 0"):
         MotionLibrary([make_clip(weight=0.0)])
-    with pytest.raises(MotionError, match="at least one clip"):
+    with pytest.raises(MotionError, match=r"at least one clip"):
         MotionLibrary([])
-    with pytest.raises(MotionError, match="every 0.1 s and a step of walker/run takes 0.025 s; .*--dt 0.025"):
+    with pytest.raises(MotionError, match=r"every 0.1 s and a step of walker/run takes 0.025 s; .*--dt 0.025"):
         MotionLibrary([clip]).need_dt(0.025, "walker/run")
     MotionLibrary([clip]).need_dt(0.1, "walker/run")
-    with pytest.raises(MotionError, match="shorter than the 5 s"):
+    with pytest.raises(MotionError, match=r"shorter than the 5 s"):
         MotionLibrary([clip]).draw(np.random.default_rng(0), 1, ahead=5.0)
-    with pytest.raises(MotionError, match="nowhere is no folder of a motion"):
+    with pytest.raises(MotionError, match=r"nowhere is no folder of a motion"):
         MotionLibrary.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StateFileError, match="holds no state"):
+    with pytest.raises(StateFileError, match=r"holds no state"):
         MotionLibrary.load(tmp_path / "empty")
 
 

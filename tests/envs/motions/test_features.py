@@ -130,13 +130,13 @@ def test_a_finished_episode_shows_its_own_last_features():
 
 def test_what_does_not_fit_is_named():
     clip = make_clip()
-    with pytest.raises(MotionError, match="swing has no joint 'hip'"):
+    with pytest.raises(MotionError, match=r"swing has no joint 'hip'"):
         MotionFeatures(("hip",)).of_clip(clip)
-    with pytest.raises(MotionError, match="swing has no body 'foot'"):
+    with pytest.raises(MotionError, match=r"swing has no body 'foot'"):
         MotionFeatures(("left_knee",), bodies=("foot",)).of_clip(clip)
     with (
         make_env("walker/run", 1) as env,
-        pytest.raises(MotionError, match="no group 'amp' of motion features.*wrapper"),
+        pytest.raises(MotionError, match=r"no group 'amp' of motion features.*wrapper"),
     ):
         MotionFeatures.of_spec(env.spec)
     for wrapper, words in (
@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_named():
     ):
         with pytest.raises(ValueError, match=words):
             make_env("walker/run", 1, wrappers=[wrapper])
-    with pytest.raises(ValueError, match="no native task"):
+    with pytest.raises(ValueError, match=r"no native task"):
         make_env("toy/pendulum", 1, wrappers=[AMP])
 
 

@@ -151,7 +151,7 @@ def test_deepmimic_frames_last_equally_long_but_for_the_last(tmp_path):
     rows[-1, 0] = 0.0
     assert read_motion(write_deepmimic(tmp_path / "a.txt", rows)).fps == pytest.approx(30)
     rows[1, 0] = 0.1
-    with pytest.raises(MotionError, match="last 0.0333333 to 0.1 s"):
+    with pytest.raises(MotionError, match=r"last 0.0333333 to 0.1 s"):
         read_motion(write_deepmimic(tmp_path / "b.txt", rows))
 
 
@@ -195,7 +195,7 @@ def test_mjlab_files_with_names_and_without(tmp_path):
     assert (clip.joints, clip.bodies, clip.fps, clip.loop) == (("a", "b", "c"), ("pelvis", "foot"), 50.0, False)
     same_as_npz(clip, arrays)
     plain = write_npz(tmp_path / "plain.npz", arrays)
-    with pytest.raises(MotionError, match="names no joints; .*--joints"):
+    with pytest.raises(MotionError, match=r"names no joints; .*--joints"):
         read_motion(plain)
     named = read_motion(plain, Reading(joints=("a", "b", "c")))
     assert named.bodies == ("root", "body_1")
@@ -272,10 +272,10 @@ def test_pickles_are_never_opened(tmp_path, monkeypatch):
         with pytest.raises(MotionError, match=f"{name} is a pickle, which could run anything"):
             read_motion(tmp_path / name)
     (tmp_path / "old.pkl").write_bytes(pickle.dumps(Bomb(), protocol=0))
-    with pytest.raises(MotionError, match="is a pickle"):
+    with pytest.raises(MotionError, match=r"is a pickle"):
         read_motion(tmp_path / "old.pkl")
     write_npz(tmp_path / "hidden.npz", {**npz_arrays(), "joint_names": np.array([Bomb()], dtype=object)})
-    with pytest.raises(MotionError, match="'joint_names' is a pickled object"):
+    with pytest.raises(MotionError, match=r"'joint_names' is a pickled object"):
         read_motion(tmp_path / "hidden.npz")
     assert not (tmp_path / "bomb_went_off").exists()
 
@@ -346,7 +346,7 @@ def test_files_of_another_kind_are_refused(tmp_path, content, words):
     (tmp_path / "m.npz").write_bytes(content)
     with pytest.raises(MotionError, match=words):
         read_motion(tmp_path / "m.npz")
-    with pytest.raises(MotionError, match="nowhere.txt does not exist"):
+    with pytest.raises(MotionError, match=r"nowhere.txt does not exist"):
         read_motion(tmp_path / "nowhere.txt")
 
 

@@ -133,11 +133,11 @@ def test_a_mirror_with_wrong_signs_is_no_mirror_image():
 def test_joints_that_do_not_fit_are_named():
     walker = Skeleton.of_robot(get_robot("walker"))
     clip = make_clip()
-    with pytest.raises(MotionError, match="no joint of walker 'right_hip'.*it has left_knee, right_knee"):
+    with pytest.raises(MotionError, match=r"no joint of walker 'right_hip'.*it has left_knee, right_knee"):
         walker.fit(clip.joints, clip.bodies, (), "swing")
-    with pytest.raises(MotionError, match="swing moves the joint 'tail', which walker does not have"):
+    with pytest.raises(MotionError, match=r"swing moves the joint 'tail', which walker does not have"):
         walker.fit(("tail", *walker.joints), clip.bodies, (), "swing")
-    with pytest.raises(MotionError, match="swing holds no root, and walker moves about"):
+    with pytest.raises(MotionError, match=r"swing holds no root, and walker moves about"):
         walker.fit(walker.joints, (), (), "swing")
 
 
@@ -146,7 +146,7 @@ def test_a_planar_robot_does_not_take_a_turn_out_of_its_plane():
     skeleton, (qpos, qvel) = Skeleton.of_robot(robot), states(robot)
     clip = skeleton.clip(qpos, qvel, 40.0)
     turned = dataclasses.replace(clip, frames=clip.frames.replaced(body_rotations=clip.frames.body_rotations * 0 + 0.5))
-    with pytest.raises(MotionError, match="degrees in a way that walker cannot"):
+    with pytest.raises(MotionError, match=r"degrees in a way that walker cannot"):
         skeleton.fit(clip.joints, clip.bodies, (), "clip").states(turned.frames)
 
 

@@ -103,9 +103,12 @@ def test_a_stored_state_goes_on_bit_for_bit(folder):
 
 def test_a_clip_that_was_changed_in_the_meantime_is_refused(folder, tmp_path):
     walk()[1].resampled(0.05).save(tmp_path / "other")
-    with make(folder, 2) as env, make(str(tmp_path / "other"), 2) as other:
-        with pytest.raises(ValueError, match="not those of the stored state"):
-            other.load_state_dict(env.state_dict())
+    with (
+        make(folder, 2) as env,
+        make(str(tmp_path / "other"), 2) as other,
+        pytest.raises(ValueError, match=r"not those of the stored state"),
+    ):
+        other.load_state_dict(env.state_dict())
 
 
 def test_features_see_the_first_state_of_the_clip(folder):
