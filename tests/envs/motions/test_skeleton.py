@@ -181,7 +181,8 @@ def test_each_fault_is_found_and_nothing_else():
     assert [name for name, verdict in twice.items() if verdict != "ok"] == ["velocities"]
     sunk = verdicts(changed(body_positions=frames.body_positions - [0, 0, 0.3]), skeleton)
     assert [name for name, verdict in sunk.items() if verdict != "ok"] == ["floor"]
-    bent = verdicts(changed(joint_positions=[*frames.joint_positions, 0, 0.5, 0, 0, 0, 0]), skeleton)
+    bend = np.array([0, 0.5, 0, 0, 0, 0])
+    bent = verdicts(changed(joint_positions=frames.joint_positions + bend), skeleton)
     assert bent["joint limits"] == "wrong"
     open_ended = dataclasses.replace(clip, frames=frames.map(lambda array: array[:-4]))
     assert verdicts(open_ended, skeleton)["loop"] == "wrong"
