@@ -336,9 +336,8 @@ def _print_table(found: list[dict[str, Any]]) -> None:
     for each in found:
         joints = f"{len(each['joints'])}" + (f" + {len(each['balls'])} balls" if each["balls"] else "")
         length = (str(each["frames"]), f"{each['fps']:g}", f"{each['seconds']:.3g}", "yes" if each["loop"] else "no")
-        cells = (each["name"], *length, f"{each['weight']:g}", f"{each['speed']:.2f}", joints)
-        cells = (*cells, str(len(each["bodies"])), each["source"])
-        table.add_row(*map(escape, cells))
+        numbers = (f"{each['weight']:g}", f"{each['speed']:.2f}", joints, str(len(each["bodies"])))
+        table.add_row(*map(escape, (each["name"], *length, *numbers, each["source"])))
     console.print(table)
     if len(found) == 1:
         for key in ("joints", "balls", "bodies"):

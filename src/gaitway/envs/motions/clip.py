@@ -191,8 +191,9 @@ class Clip:
             "ball": columns_of(self.balls, balls, self.name, "ball joint"),
         }
         arrays = {name: array[:, columns[name.partition("_")[0]]] for name, array in self.frames.arrays().items()}
-        kept = {"joints": tuple(joints), "bodies": tuple(bodies), "balls": tuple(balls)}
-        return dataclasses.replace(self, frames=Frames(**arrays), **kept)
+        return dataclasses.replace(
+            self, frames=Frames(**arrays), joints=tuple(joints), bodies=tuple(bodies), balls=tuple(balls)
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -232,7 +233,7 @@ class Clip:
             arrays = {name: _array(tensors[name], name) for name in FIELDS}
             for name in ROTATIONS:
                 arrays[name] = reordered_quaternions(arrays[name], order)
-            names = {key: tuple(meta[key]) for key in NAMES_OF.values()}
+            names: dict[str, Any] = {key: tuple(meta[key]) for key in NAMES_OF.values()}
             facts = {key: meta[key] for key in ("fps", "loop", "weight", "source", "name")}
             return cls(Frames(**arrays), **names, **facts, meta=dict(meta["meta"]))
         except KeyError as error:

@@ -167,7 +167,7 @@ def _as_told(clip: Clip, reading: Reading) -> Clip:
 
 def _amp(path: Path, document: Mapping[str, Any], reading: Reading) -> Clip:
     rows = _rows(document["Frames"])
-    duration = document.get("FrameDuration")
+    duration: Any = document.get("FrameDuration")
     if not _is_positive(duration):
         raise MotionError(f"FrameDuration is {duration!r}; it is the seconds of a frame, such as 0.021")
     loop, weight = document.get("LoopMode", "Wrap"), document.get("MotionWeight", 1.0)
@@ -186,8 +186,8 @@ def _amp(path: Path, document: Mapping[str, Any], reading: Reading) -> Clip:
         )
         if isinstance(document.get(key), bool)
     }
-    facts = {"source": f"AMP file {path.name}", "name": path.stem, "meta": kept}
-    return Clip(frames, 1.0 / dt, joints, bodies, loop=loops, weight=weight, **facts)
+    source = f"AMP file {path.name}"
+    return Clip(frames, 1.0 / dt, joints, bodies, loop=loops, weight=weight, source=source, name=path.stem, meta=kept)
 
 
 def _amp_columns(

@@ -66,7 +66,8 @@ class Skeleton:
         self._free: tuple[int, int] | None = None
         self._slides: list[_Slide] = []
         self._turn: _Turn | None = None
-        hinges, balls = [], []
+        hinges: list[int] = []
+        balls: list[int] = []
         for joint in joints:
             number = model.joint(joint).id
             if not self._is_root(number):
