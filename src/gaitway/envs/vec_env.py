@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import from_config
-from gaitway.core.ranges import Count, Integer, Limit, NotNegative, WholeNumber
+from gaitway.core.ranges import Count, Integer, Limit, NotNegative, Number, WholeNumber
 
 Observation = dict[str, Tensor]
 
@@ -32,6 +32,19 @@ class Component:
     name: str
     size: WholeNumber = 1
     unit: str = ""
+    scale: Number = 1.0
+    """What is shown is the quantity in its unit times this."""
+    history: Count = 1
+    """Values of so many steps one after another, oldest first; `size` counts all of them."""
+    steps_ago: WholeNumber = field(default=0, compare=False)
+    """How old the value is where steps of the past are components of their own, whose names say it too."""
+
+    def __post_init__(self) -> None:
+        if self.size % self.history:
+            raise ValueError(
+                f"component {self.name!r} has a size of {self.size}, which {self.history} steps of history do not share "
+                "equally; make size a multiple of history"
+            )
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,10 @@ class ActionSpec:
     start: tuple[Integer, ...] = ()
     """Discrete kinds: the smallest value of each dimension, empty for zeros."""
     unit: str = ""
+    scale: tuple[Number, ...] = ()
+    """Continuous: what the action stands for is `offset + scale * action` in `unit`; empty: 1, the action itself."""
+    offset: tuple[Number, ...] = ()
+    """The same per dimension, e.g. the joint angles of a pose; empty: 0."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("continuous", "discrete", "multi_discrete"):
@@ -96,6 +113,12 @@ class ActionSpec:
             )
         if self.kind != "continuous" and len(self.choices) != len(self.names):
             raise ValueError(f"{len(self.names)} action names but {len(self.choices)} numbers of choices")
+        for name, values in (("scale", self.scale), ("offset", self.offset)):
+            if values and (self.kind != "continuous" or len(values) != len(self.names)):
+                raise ValueError(
+                    f"{name} has {len(values)} numbers for {len(self.names)} {self.kind} actions; continuous ones have "
+                    "one each, or none is given"
+                )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -176,15 +199,37 @@ class EnvSpec:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
         plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
+        _say_only(plain["action"], ActionSpec, ("scale", "offset"))
         for group in plain["groups"]:
-            if not group["heading"]:
-                del group["heading"]  # said where there are feet
+            _say_only(group, ObservationGroup, ("heading",))  # said where there are feet
+            for component in group["components"]:
+                _say_only(component, Component, ("scale", "history", "steps_ago"))
         return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> EnvSpec:
         """The inverse; a ValueError that names what is missing or wrong."""
+        action = plain.get("action") if isinstance(plain, Mapping) else None
+        if isinstance(action, Mapping):
+            plain = {**plain, "action": with_infinities(action)}
         return from_config(cls, plain)
+
+
+def with_infinities(action: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain form of an `ActionSpec` with infinite limits where JSON, which has none, holds null."""
+    found = dict(action)
+    for name, limit in (("low", -math.inf), ("high", math.inf)):
+        if isinstance(found.get(name), list | tuple):
+            found[name] = [limit if value is None else value for value in found[name]]
+    return found
+
+
+def _say_only(plain: dict[str, Any], cls: type, names: Sequence[str]) -> None:
+    """Leave out what is as it is by default, so that files say only what there is to say."""
+    defaults = {each.name: each.default for each in fields(cls)}
+    for name in names:
+        if plain[name] == defaults[name]:
+            del plain[name]
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gaitway.core.parts import find_part, make_part
 from gaitway.core.ranges import Count, Number
-from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step, VecEnv
 
 
 class Wrapper(VecEnv):
@@ -151,7 +151,7 @@ class History(Wrapper):
         if self.name in env.spec.group_names:
             raise ValueError(f"{env.spec.id} already has a group {self.name!r}; choose another name=")
         components = tuple(
-            Component(f"{part.name}@{at - length + 1}", part.size, part.unit)
+            dataclasses.replace(part, name=f"{part.name}@{at - length + 1}", steps_ago=part.steps_ago + length - 1 - at)
             for at in range(length)
             for part in source.components
         )
