@@ -18,7 +18,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +54,33 @@ def save_state(
         "meta": encode(meta or {}, "meta", tensors),
         "state": encode(state, "state", tensors),
     }
+    with replacing_folder(folder, STRUCTURE_FILE, "a state folder") as temporary:
+        _write_files(temporary, document, tensors)
+
+
+@contextmanager
+def replacing_folder(folder: str | Path, mark: str, what: str) -> Iterator[Path]:
+    """A new, empty sibling of `folder`, which takes its place when the block ends; if it fails, nothing has changed.
+
+    What is replaced must be empty or hold the file `mark`, as `what` does.
+    """
+    folder = Path(os.path.realpath(folder))
     with _one_sentence(folder):
-        if folder.exists() and not (folder.is_dir() and (_is_state(folder) or not any(folder.iterdir()))):
-            raise StateFileError(f"{folder} exists and is not a state folder; choose another path or remove it first")
+        if folder.exists() and not (folder.is_dir() and ((folder / mark).is_file() or not any(folder.iterdir()))):
+            raise StateFileError(f"{folder} exists and is not {what}; choose another path or remove it first")
+        made = [parent for parent in folder.parents if not parent.exists()]
         folder.parent.mkdir(parents=True, exist_ok=True)
         _settle(folder)
         temporary = _sibling(folder)
         try:
             temporary.mkdir()
-            _write_files(temporary, document, tensors)
+            yield temporary
             _swap_folder(temporary, folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
+            for parent in made:
+                with suppress(OSError):  # somebody else uses it by now
+                    parent.rmdir()
             raise
 
 
