@@ -145,8 +145,9 @@ class ActorCritic(ObservingPolicy):
             self.head.init_last_layer(self.actor.network.last)
         for which, branch in (("actor", self.actor), ("critic", self.critic)):
             if branch.memory is not None:
-                state = StateVariable(branch.memory.state_size, acts=which == "actor", through_time=True)
-                self.memories[f"{which}/memory"] = state
+                self.memories[f"{which}/memory"] = StateVariable(
+                    branch.memory.state_size, which == "actor", through_time=True, parts=branch.memory.state_parts
+                )
         self.writes = tuple(self.variables(1, 1))
 
     def _branch(

@@ -56,6 +56,11 @@ class Block(nn.Module):
         """The name of the state variable, None without one."""
         return f"{self.writes}/memory" if self.state_size else None
 
+    @property
+    def state_parts(self) -> tuple[tuple[str, int], ...]:
+        """What lies in the state one after another, by name and size, for those who read a contract; may be empty."""
+        return ()
+
     def forward(self, *features: Tensor) -> Tensor:
         """Without memory: the features in the order of `reads`, `[..., *shape]` each -> `[..., size]`."""
         raise TypeError(f"{type(self).__name__} does not implement forward")
@@ -116,8 +121,13 @@ class HistoryEncoder(Block):
         if length < 1:
             raise ValueError(f"length is {length}; a history holds at least 1 step, the present one")
         width = vector_size(shapes, reads)
-        self.state_size = (length - 1) * width
+        self.length, self.state_size = length, (length - 1) * width
         self.network = MLP(length * width, hidden, size, activation, generator=generator)
+
+    @property
+    def state_parts(self) -> tuple[tuple[str, int], ...]:
+        past = self.length - 1
+        return tuple((f"{' '.join(self.reads)}@{at - past}", self.state_size // past) for at in range(past))
 
     def forward(self, *features: Tensor) -> Tensor:
         """A history of one step."""
@@ -147,6 +157,10 @@ class RecurrentEncoder(Block):
         super().__init__(reads, writes, size, detach)
         self.network = Memory(kind, vector_size(shapes, reads), size, layers, generator)
         self.state_size = self.network.state_size
+
+    @property
+    def state_parts(self) -> tuple[tuple[str, int], ...]:
+        return self.network.state_parts
 
     def advance(self, features: Sequence[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
         return self.network.step(joined(features), state)

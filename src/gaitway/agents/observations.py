@@ -67,6 +67,8 @@ class StateVariable(NamedTuple):
     """Whether acting needs it; a critic's memory is for learning alone."""
     through_time: bool
     """Whether gradients flow through it, so that whole sequences are learnt from."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """What lies in it one after another, by name and size; empty: nothing that has names."""
 
 
 class Inputs(NamedTuple):
@@ -115,7 +117,9 @@ class ObservingPolicy(SeedableAgent):
         self.blocks = nn.ModuleList(blocks)
         self._acting = frozenset(block.writes for block in acting)
         self.memories: dict[str, StateVariable] = {
-            block.memory: StateVariable(block.state_size, block.writes in self._acting, block.through_time)
+            block.memory: StateVariable(
+                block.state_size, block.writes in self._acting, block.through_time, block.state_parts
+            )
             for block in blocks
             if block.memory is not None
         }

@@ -55,6 +55,13 @@ class Memory(nn.Module):
         """Numbers per instance in the flat state."""
         return self._parts * self.size
 
+    @property
+    def state_parts(self) -> tuple[tuple[str, int], ...]:
+        """What lies in the flat state one after another, by name and size."""
+        names = [f"hidden {layer}" for layer in range(self.layers)]
+        names += [f"cell {layer}" for layer in range(self.layers)] if self.kind == "lstm" else []
+        return tuple((name, self.size) for name in names)
+
     def initial(self, batch: int, device: torch.device | str | None = None) -> Tensor:
         """The state before the first step, zeros `[batch, S]` (default device: that of the weights)."""
         weight = next(self.network.parameters())
