@@ -25,6 +25,7 @@ ORDER = (
     "rewards",
     "skills",
     "runners",
+    "export",
     "analysis",
     "cli",
 )
