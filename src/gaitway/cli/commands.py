@@ -23,6 +23,7 @@ from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
 from gaitway.cli.compose import Composed, compose, write_config
 from gaitway.cli.config_file import change_value
+from gaitway.cli.export import check_contract, export
 from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, console, device_of, evaluate, info, list_what, plot
 from gaitway.cli.motion import motion_check, motion_convert, motion_info, motion_record, motion_view
@@ -50,9 +51,11 @@ __all__ = [
     "USER_ERRORS",
     "bench",
     "check",
+    "check_contract",
     "collect",
     "compare",
     "evaluate",
+    "export",
     "info",
     "list_what",
     "motion_check",

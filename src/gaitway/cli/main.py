@@ -15,12 +15,13 @@ from typing import TextIO
 from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
+from gaitway.cli.export import add_parser as add_export
 from gaitway.cli.motion import add_parser as add_motion
 from gaitway.cli.skills import add_parser as add_skills
 from gaitway.core.signals import EXIT_CODES, Interrupted, handling, interrupt, leave, said
 from gaitway.version import __version__
 
-OPENING = ("train", "resume", "eval", "collect", "play", "plot", "info")
+OPENING = ("train", "resume", "eval", "collect", "export", "play", "plot", "info")
 """Commands that make objects of what run folders name, or write into them."""
 
 
@@ -147,6 +148,8 @@ def parser() -> argparse.ArgumentParser:
 
     add_collect(commands)
 
+    add_export(commands)
+
     play = commands.add_parser(
         "play",
         help="watch a policy or an environment: in a window, or as a video",
@@ -208,7 +211,7 @@ def parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="run a benchmark of this checkout")
     bench.add_argument("name", nargs="?", default=None)
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="handed on to the benchmark")
-    for name in ("eval", "collect", "play", "info"):
+    for name in ("eval", "collect", "export", "play", "info"):
         commands.choices[name].add_argument(
             "settings",
             nargs="*",

@@ -98,7 +98,7 @@ def find_player(options: argparse.Namespace) -> Iterator[Player]:
     else:
         trained, config = open_run(str(_policy_folder(chosen)), device)
     if played is None:
-        stage = _in_environment(config, options.run)
+        stage = in_environment(config, options.run)
     elif trained is None or trained.path == played:
         stage = config
     else:  # two runs, each under its own name
@@ -195,7 +195,7 @@ def _policy_folder(chosen: str) -> Path:
     return chosen_run(chosen)
 
 
-def _in_environment(config: TrainConfig, env_id: str) -> TrainConfig:
+def in_environment(config: TrainConfig, env_id: str) -> TrainConfig:
     """The config with another environment; wrappers stay, because the policy was trained behind them."""
     if ":" in env_id:  # whatever the run may name, this was typed
         module = env_id.removeprefix("gymnasium:").partition(":")[0]

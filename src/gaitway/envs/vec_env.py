@@ -42,8 +42,8 @@ class Component:
     def __post_init__(self) -> None:
         if self.size % self.history:
             raise ValueError(
-                f"component {self.name!r} has a size of {self.size}, which {self.history} steps of history do not share "
-                "equally; make size a multiple of history"
+                f"component {self.name!r} has a size of {self.size}, which {self.history} steps of history do not "
+                "share equally; make size a multiple of history"
             )
 
 

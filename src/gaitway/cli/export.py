@@ -1,0 +1,110 @@
+"""`gaitway export` and `gaitway check-contract`: a trained policy as files for a robot, and whether two of them fit."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_parser(commands: Any) -> None:
+    """`gaitway export RUN [--format onnx|torch|both] [--out FOLDER]` and `gaitway check-contract A B`."""
+    export = commands.add_parser(
+        "export",
+        help="write a trained policy as ONNX and torch.export files, proven equal",
+        description="Write a trained policy as files for a robot: gaitway export runs/first. Recorded observations are "
+        "replayed through them, and they are kept only if their actions are the policy's.",
+        epilog="docs/export.md explains the files and the contract.",
+    )
+    export.add_argument("run", metavar="DIR")
+    export.add_argument(
+        "--format", choices=["onnx", "torch", "both"], default="both", help="policy.onnx, policy.pt2 or both (default)"
+    )
+    export.add_argument("--out", metavar="FOLDER", default=None, help="default: DIR/export")
+    export.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
+    export.add_argument(
+        "--env", metavar="ENV_ID", default=None, help="prove it in this environment instead of the run's own"
+    )
+    export.add_argument("--json", action="store_true")
+
+    check = commands.add_parser(
+        "check-contract",
+        help="name the first slice, order or unit in which two contracts differ",
+        description="Compare what two policies or environments promise: gaitway check-contract runs/a/export runs/b. "
+        "Exit code 1 and one sentence where they differ.",
+    )
+    for name in ("one", "other"):
+        check.add_argument(name, metavar=name[0].upper(), help="an export folder, a run folder or a contract file")
+    check.set_defaults(command="check_contract")
+
+
+def export(options: argparse.Namespace) -> int:
+    """Export, prove, and say the largest difference."""
+    import json
+
+    from gaitway.cli.open_run import open_run
+    from gaitway.cli.inspect_run import console, device_alone
+
+    folder, config = open_run(options.run, device_alone(options.settings))
+    out = options.out or str(folder.path / "export")
+    proof, loaded = export_run(folder, config, out, options.format, options.checkpoint, options.env)
+    if options.json:
+        print(json.dumps({"out": out, "largest_difference": proof.largest, **vars(proof)}))
+        return 0
+    console.print(f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,}): {out}", soft_wrap=True)
+    console.print(
+        f"  {proof.observations:,} observations of {proof.episodes} episodes, {proof.driven_steps} steps driven"
+    )
+    for name, difference in proof.differences.items():
+        console.print(f"  {name:36s} {difference:.3g}", soft_wrap=True)
+    console.print(f"  largest difference of actions        {proof.largest:.3g}")
+    return 0
+
+
+def export_run(folder: Any, config: Any, out: str, format: Any, checkpoint: str, env_id: str | None = None) -> Any:
+    """Export a checkpoint of an open run; the proof, and what was loaded."""
+    from gaitway.cli.build import build_env, load_policy
+    from gaitway.cli.players import in_environment
+    from gaitway.core.config import ConfigError
+    from gaitway.export.folder import Subject, export_policy
+
+    place = config if env_id is None else in_environment(config, env_id)
+    with build_env(place, "evaluation", 1) as env:
+        loaded = load_policy(folder, config, env.spec, checkpoint)
+    if loaded.cast.agents != [loaded.policy]:
+        others = ", ".join(type(agent).__name__ for agent in loaded.cast.agents if agent is not loaded.policy)
+        raise ConfigError(f"what acts in {folder.path} is more than a policy ({others}); export a run without a cast")
+    about = {
+        "run": folder.path.name,
+        "run_id": folder.run_id,
+        "algorithm": config.algorithm.name,
+        "env": config.env.id,
+        "checkpoint": loaded.which,
+        "steps": loaded.steps,
+    }
+    subject = Subject(
+        loaded.policy,
+        loaded.inference(),
+        lambda instances: build_env(place, "evaluation", instances),
+        about,
+        str(folder.path),
+    )
+    return export_policy(subject, out, format), loaded
+
+
+def check_contract(options: argparse.Namespace) -> int:
+    """Say where two contracts differ first, or that they agree."""
+    from gaitway.cli.inspect_run import console
+    from gaitway.export.contract import first_difference, read_interface
+    from gaitway.export.programs import ExportError
+
+    one, other = (read_interface(path) for path in (options.one, options.other))
+    found = first_difference(one, other)
+    if found is not None:
+        raise ExportError(f"the contracts differ, first in this: {found}")
+    numbers = sum(sum(part.size for part in group.components) for group in one.inputs)
+    console.print(
+        f"{one.shown} and {other.shown} agree: {numbers} numbers in, {len(one.action.names)} actions out, "
+        f"a step of {one.control_dt:g} s",
+        soft_wrap=True,
+    )
+    return 0

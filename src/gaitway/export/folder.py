@@ -1,0 +1,111 @@
+"""An export on disk: the policy as ONNX and as a `torch.export` program, its contract, and what runs it on a robot.
+
+policy.onnx     policy.pt2     policy_contract.json     robot_runner.py
+
+All of it is proven equal to the policy before it has its name; where that fails, nothing is left and an earlier export
+stays as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gaitway.core.files import atomic_write_json, replacing_folder
+from gaitway.envs.vec_env import Actor, VecEnv
+from gaitway.export.acting_step import ActingStep
+from gaitway.export.contract import CONTRACT, contract_of
+from gaitway.export.programs import ExportError, load_torch, need_onnx, trace, write_onnx, write_torch
+from gaitway.export.proof import EPISODES, Exported, Proof, Recording, TorchRunner, drive, record, replay
+
+ONNX, TORCH, RUNNER = "policy.onnx", "policy.pt2", "robot_runner.py"
+FILES = (ONNX, TORCH, CONTRACT, RUNNER)
+Format = Literal["onnx", "torch", "both"]
+FORMATS: tuple[Format, ...] = ("onnx", "torch", "both")
+RUNNER_SOURCE = Path(__file__).with_name(RUNNER)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is exported, and where it is proven."""
+
+    policy: Any
+    act: Actor
+    """The policy as evaluations run it."""
+    make_env: Callable[[int], AbstractContextManager[VecEnv]]
+    """An evaluation environment of so many instances."""
+    about: Mapping[str, Any]
+    """Where the policy comes from, for the contract."""
+    shown: str
+    """The run in words."""
+
+
+def export_policy(subject: Subject, out: str | Path, format: Format = "both") -> Proof:
+    """Write the policy into the folder `out`, proven; an `ExportError` leaves nothing behind."""
+    if format not in FORMATS:
+        raise ExportError(f"the format is {format!r}; use one of {', '.join(FORMATS)}")
+    if format != "torch":
+        need_onnx()
+    _check_place(Path(out))
+    with replacing_folder(out, CONTRACT, "an export") as folder:
+        step = ActingStep(subject.policy, subject.policy.spec).eval()
+        with subject.make_env(EPISODES) as env:
+            device, recording = env.device, record(env, subject.act, tuple(group.name for group in step.groups))
+        names = _write(step.cpu(), subject, folder, format)
+        step.to(device)  # the policy is compared where it was trained to act
+        proof = _prove(step, subject, folder, names, recording)
+        proof.check(subject.shown)
+        contract = _contract(step, subject, folder, names) | {"proof": asdict(proof)}
+        atomic_write_json(folder / CONTRACT, contract)
+    return proof
+
+
+def _check_place(out: Path) -> None:
+    strangers = sorted(path.name for path in out.iterdir() if path.name not in FILES) if out.is_dir() else []
+    if strangers and (out / CONTRACT).exists():
+        raise ExportError(
+            f"{out} holds {strangers[0]!r}, which is no part of an export; move it away, or choose another --out"
+        )
+
+
+def _write(step: ActingStep, subject: Subject, folder: Path, format: Format) -> list[str]:
+    """The files but for the proof; their names."""
+    program, names = trace(step), []
+    if format != "onnx":
+        write_torch(program, folder / TORCH)
+        names.append(TORCH)
+    if format != "torch":
+        write_onnx(program, step, folder / ONNX)
+        names.append(ONNX)
+        (folder / RUNNER).write_bytes(RUNNER_SOURCE.read_bytes())
+    atomic_write_json(folder / CONTRACT, _contract(step, subject, folder, names))
+    return names
+
+
+def _contract(step: ActingStep, subject: Subject, folder: Path, names: list[str]) -> dict[str, Any]:
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    return contract_of(step, subject.about) | {"files": digests}
+
+
+def _prove(step: ActingStep, subject: Subject, folder: Path, names: list[str], recording: Recording) -> Proof:
+    groups, found = tuple(group.name for group in step.groups), {}
+    for name in names:
+        exported = _runner(step, folder, name, len(recording.rows[0].starts))
+        found[f"replayed through {name}"] = replay(recording, exported)
+    with subject.make_env(1) as env:
+        exported = _runner(step, folder, names[-1], 1)
+        found[f"driving an episode by {names[-1]}"], steps = drive(env, subject.act, exported, groups, EPISODES)
+    return Proof(recording.observations, recording.episodes, steps, found)
+
+
+def _runner(step: ActingStep, folder: Path, name: str, batch: int) -> Exported:
+    """A file as it is used later: ONNX by the very code that goes to the robot."""
+    if name == TORCH:
+        return TorchRunner(load_torch(folder / TORCH), step, batch)
+    from gaitway.export.robot_runner import RobotRunner
+
+    return RobotRunner(folder, batch)

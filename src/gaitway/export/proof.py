@@ -1,0 +1,174 @@
+"""The proof that an export is the policy: the same observations, the same actions.
+
+Recorded observations of several episodes are replayed through every file, each with its own memory. Then one of them
+drives an episode, and the policy acts on the same observations with a memory of its own; two separate simulations
+would drift apart. Differences are those of actions; where an action is beyond 1, in relation to it, because that is how
+floating-point numbers round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaitway.envs.vec_env import Actor, Observation, VecEnv
+from gaitway.export.acting_step import ActingStep, limited
+from gaitway.export.programs import ExportError
+
+TOLERANCE = 1e-5
+OBSERVATIONS, EPISODES = 1000, 10
+DRIVEN_STEPS = 1000
+"""The longest episode that is driven."""
+
+
+class Exported(Protocol):
+    """A file of an export that acts; arrays by group, `[B, ...]` each."""
+
+    def __call__(self, observation: Mapping[str, Any]) -> np.ndarray: ...
+
+    def reset(self, rows: Any = None) -> None: ...
+
+
+class TorchRunner:
+    """A `torch.export` program with its memory, in the form of `RobotRunner`."""
+
+    def __init__(self, program: Any, step: ActingStep, batch: int) -> None:
+        self.program, self.groups = program, [group.name for group in step.groups]
+        self._fresh = [torch.tensor(port.reset).expand(batch, -1) for port in step.memories]
+        self.memory = self._fresh
+
+    def reset(self, rows: Any = None) -> None:
+        ended = torch.ones(1, 1, dtype=torch.bool) if rows is None else torch.as_tensor(rows)[:, None]
+        self.memory = [torch.where(ended, *both) for both in zip(self._fresh, self.memory, strict=True)]
+
+    @torch.inference_mode()
+    def __call__(self, observation: Mapping[str, Any]) -> np.ndarray:
+        inputs = [torch.as_tensor(observation[name]) for name in self.groups]
+        action, *self.memory = self.program(*inputs, *self.memory)
+        return action.numpy()
+
+
+class Row(NamedTuple):
+    """One step of all instances."""
+
+    observation: dict[str, np.ndarray]
+    starts: np.ndarray
+    """Where what is remembered is forgotten before the step, bool [B]."""
+    action: np.ndarray
+    """What the policy did, within limits."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the policy saw and did."""
+
+    rows: list[Row]
+    observations: int
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was compared, and the largest difference of actions by file and part."""
+
+    observations: int
+    episodes: int
+    driven_steps: int
+    differences: dict[str, float]
+
+    @property
+    def largest(self) -> float:
+        """NaN, if any is."""
+        return float(np.max(list(self.differences.values())))
+
+    def check(self, what: str) -> None:
+        """Refuse an export that is not the policy."""
+        if not self.largest <= TOLERANCE:
+            worst = next(name for name, value in self.differences.items() if not value <= TOLERANCE)
+            raise ExportError(
+                f"the export of {what} is not its policy: {worst} the actions differ by {self.differences[worst]:.3g}, "
+                f"more than {TOLERANCE:g}, so nothing was written; a part of the policy acts otherwise when it is "
+                "exported, most often because it remembers something that is not among its memories"
+            )
+
+
+@torch.inference_mode()
+def record(env: VecEnv, act: Actor, groups: tuple[str, ...]) -> Recording:
+    """At least `OBSERVATIONS` of at least `EPISODES` episodes, played as evaluations are."""
+    obs = env.reset(seed=list(range(env.num_envs)))
+    act.reset()
+    starts = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    rows: list[Row] = []
+    seen, episodes, steps = 0, env.num_envs, math.ceil(4 * OBSERVATIONS / env.num_envs)
+    for _ in range(steps):  # of environments that reset in rows of their own, many may not count
+        observation = _arrays(obs, groups)
+        action = limited(act(obs), env.spec.action)
+        rows.append(Row(observation, starts.cpu().numpy().copy(), action.cpu().numpy().copy()))
+        step = env.step(action)
+        ended = step.terminated | step.truncated
+        starts = ended if step.valid is None else ended | ~step.valid
+        seen += env.num_envs if step.valid is None else int(step.valid.sum())
+        if seen >= OBSERVATIONS and episodes >= EPISODES:
+            break
+        episodes += int(ended.sum())
+        act.reset(starts)
+        obs = step.obs
+    return Recording(rows, seen, episodes)
+
+
+def replay(recording: Recording, exported: Exported) -> float:
+    """The largest difference between what the policy did and what `exported` does of the same observations."""
+    exported.reset()
+    largest = 0.0
+    for row in recording.rows:
+        exported.reset(row.starts)
+        largest = _larger(largest, difference(exported(row.observation), row.action))
+    return largest
+
+
+@torch.inference_mode()
+def drive(env: VecEnv, act: Actor, exported: Exported, groups: tuple[str, ...], seed: int) -> tuple[float, int]:
+    """Let `exported` drive an episode of a single instance; the largest difference to what the policy would do of the
+    same observations, and the steps."""
+    obs = env.reset(seed=[seed])
+    act.reset()
+    exported.reset()
+    largest, steps, ended = 0.0, 0, False
+    while steps < DRIVEN_STEPS and not ended and math.isfinite(largest):
+        action = exported(_arrays(obs, groups))
+        wanted = limited(act(obs), env.spec.action).cpu().numpy()
+        largest = _larger(largest, difference(action, wanted))
+        if math.isfinite(largest):
+            step = env.step(torch.as_tensor(action).to(env.device))
+            obs, ended = step.obs, bool((step.terminated | step.truncated).any())
+        steps += 1
+    return largest, steps
+
+
+def difference(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference of actions, NaN if one is no number or shapes differ; other choices differ by 1."""
+    if found.shape != wanted.shape:
+        return math.nan
+    if wanted.dtype.kind != "f":
+        return float(np.any(found != wanted))
+    with np.errstate(invalid="ignore"):
+        return float(np.max(np.abs(found - wanted) / np.maximum(1.0, np.abs(wanted)), initial=0.0))
+
+
+def _larger(one: float, other: float) -> float:
+    return float(np.maximum(one, other))  # NaN, if one of them is
+
+
+def _arrays(obs: Observation, groups: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Copies: environments use their memory again."""
+    return {name: _array(obs[name]) for name in groups}
+
+
+def _array(value: Tensor) -> np.ndarray:
+    return value.detach().cpu().numpy().copy()
