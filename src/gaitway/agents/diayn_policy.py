@@ -111,8 +111,9 @@ class DIAYNPolicy(SoftActorCritic):
         """
         observed = self.normalised(obs)
         first = next(iter(observed.values()))
-        begun = self._first_skills(len(first), stochastic and self.training, first.device, generator)
-        held = self.initial_state(len(first), first.device) if state is None else state
+        count = first.shape[0]  # and not len(), which would fix the number of rows of an export
+        begun = self._first_skills(count, stochastic and self.training, first.device, generator)
+        held = self.initial_state(count, first.device) if state is None else state
         assert held is not None
         after = torch.where(held > 0, held, self.holding(begun))
         inputs = self.inputs(observed | {SKILL: self.one_hot(self.held(after))}, ("actor",)).networks["actor"]

@@ -239,7 +239,8 @@ class ObservingPolicy(SeedableAgent):
         for name, memory in self.memories.items():
             if self.out(name) not in ws:
                 first = ws.at(self.reads[0], t)
-                ws.put(self.out(name), t, torch.zeros(len(first), memory.size, device=first.device))
+                # the shape and not len(), which would fix the number of rows of an export
+                ws.put(self.out(name), t, torch.zeros(first.shape[0], memory.size, device=first.device))
         return {name: ws.at(self.out(name), t) for name in self.memories}
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:

@@ -64,15 +64,12 @@ def export_run(folder: Any, config: Any, out: str, format: Any, checkpoint: str,
     """Export a checkpoint of an open run; the proof, and what was loaded."""
     from gaitway.cli.build import build_env, load_policy
     from gaitway.cli.players import in_environment
-    from gaitway.core.config import ConfigError
+    from gaitway.export.acting_step import acting_step
     from gaitway.export.folder import Subject, export_policy
 
     place = config if env_id is None else in_environment(config, env_id)
     with build_env(place, "evaluation", 1) as env:
         loaded = load_policy(folder, config, env.spec, checkpoint)
-    if loaded.cast.agents != [loaded.policy]:
-        others = ", ".join(type(agent).__name__ for agent in loaded.cast.agents if agent is not loaded.policy)
-        raise ConfigError(f"what acts in {folder.path} is more than a policy ({others}); export a run without a cast")
     about = {
         "run": folder.path.name,
         "run_id": folder.run_id,
@@ -82,7 +79,7 @@ def export_run(folder: Any, config: Any, out: str, format: Any, checkpoint: str,
         "steps": loaded.steps,
     }
     subject = Subject(
-        loaded.policy,
+        acting_step(loaded.policy, loaded.cast.agents, loaded.policy.spec),
         loaded.inference(),
         lambda instances: build_env(place, "evaluation", instances),
         about,

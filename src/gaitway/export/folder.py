@@ -33,9 +33,9 @@ RUNNER_SOURCE = Path(__file__).with_name(RUNNER)
 class Subject:
     """What is exported, and where it is proven."""
 
-    policy: Any
+    step: ActingStep
     act: Actor
-    """The policy as evaluations run it."""
+    """The same as evaluations run it."""
     make_env: Callable[[int], AbstractContextManager[VecEnv]]
     """An evaluation environment of so many instances."""
     about: Mapping[str, Any]
@@ -52,7 +52,7 @@ def export_policy(subject: Subject, out: str | Path, format: Format = "both") ->
         need_onnx()
     _check_place(Path(out))
     with replacing_folder(out, CONTRACT, "an export") as folder:
-        step = ActingStep(subject.policy, subject.policy.spec).eval()
+        step = subject.step.eval()
         with subject.make_env(EPISODES) as env:
             device, recording = env.device, record(env, subject.act, tuple(group.name for group in step.groups))
         names = _write(step.cpu(), subject, folder, format)

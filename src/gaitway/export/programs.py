@@ -40,34 +40,27 @@ def trace(step: ActingStep) -> ExportedProgram:
     example = step.example(EXAMPLE_BATCH)
     batch = Dim("batch")
     rows = tuple({0: batch} for _ in example)
-    try:
-        with torch.no_grad(), _quiet():
-            whole = torch.export.export(step, example, dynamic_shapes=(rows,))
-            return torch.export.export(_without_unused(whole.module()), example, dynamic_shapes=rows)
-    except Exception as error:  # whatever a part of the user's does that cannot be traced
-        reason = " ".join(str(error).split("\n")[0].split())
-        raise ExportError(
-            f"the policy cannot be written as one program: {reason or type(error).__name__}; a part of it looks at the "
-            "values of tensors or has a shape that depends on them (docs/export.md says what a block may do)"
-        ) from error
+    with torch.no_grad(), _told("one program"):
+        whole = torch.export.export(step, example, dynamic_shapes=(rows,))
+        return torch.export.export(_without_unused(whole.module()), example, dynamic_shapes=rows)
 
 
 def write_torch(program: ExportedProgram, path: Path) -> None:
     """A .pt2 file."""
-    with _quiet():
+    with _told("a .pt2 file"):
         torch.export.save(program, path)
 
 
 def load_torch(path: Path) -> Any:
     """The program of a .pt2 file that this process has written, as a function of tensors."""
-    with _quiet():
+    with _told("a .pt2 file that can be read"):
         return torch.export.load(path).module()
 
 
 def write_onnx(program: ExportedProgram, step: ActingStep, path: Path) -> None:
     """One .onnx file, parameters included, with the names of the step."""
     rows = tuple({0: "batch"} for _ in step.input_names)
-    with _quiet():
+    with _told("ONNX"):
         made = torch.onnx.export(
             program,
             (),
@@ -83,10 +76,8 @@ def write_onnx(program: ExportedProgram, step: ActingStep, path: Path) -> None:
 
 
 def _without_unused(module: Any) -> Any:
-    """A traced module without the parameters and buffers that its graph does not use."""
-    for node in list(module.graph.nodes):
-        if node.op == "get_attr" and not node.users:
-            module.graph.erase_node(node)
+    """A traced module without what its results do not depend on."""
+    module.graph.eliminate_dead_code()
     used = {node.target for node in module.graph.nodes if node.op == "get_attr"}
     held: list[tuple[str, Tensor]] = [*module.named_parameters(), *module.named_buffers()]
     for name, _ in held:
@@ -95,6 +86,25 @@ def _without_unused(module: Any) -> Any:
             delattr(module.get_submodule(owner), attribute)
     module.recompile()
     return module
+
+
+@contextmanager
+def _told(form: str) -> Iterator[None]:
+    """Whatever a part of the user's does that the exporter cannot write becomes one sentence."""
+    try:
+        with _quiet():
+            yield
+    except OSError:
+        raise  # of the disk
+    except Exception as error:
+        raise ExportError(f"the policy cannot be written as {form}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if "specialized it to be a constant" in str(error):
+        return "a part of it fixes the number of rows, most often by len(x); write x.shape[0] there"
+    said = " ".join(str(error).partition("\n")[0].split()) or type(error).__name__
+    return f"{said.rstrip('.;')}; a part of it may look at values of tensors, which docs/export.md says how to avoid"
 
 
 @contextmanager
