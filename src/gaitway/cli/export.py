@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+MANY = 0.9
+"""Share of actions at their limits that is worth a line."""
+
+if TYPE_CHECKING:  # the parser does without torch
+    from gaitway.cli.build import LoadedPolicy
+    from gaitway.cli.train_config import TrainConfig
+    from gaitway.export.folder import Format
+    from gaitway.export.proof import Proof
+    from gaitway.runners.run_folder import RunFolder
 
 
 def add_parser(commands: Any) -> None:
@@ -57,10 +68,16 @@ def export(options: argparse.Namespace) -> int:
     for name, difference in proof.differences.items():
         console.print(f"  {name:36s} {difference:.3g}", soft_wrap=True)
     console.print(f"  largest difference of actions        {proof.largest:.3g}")
+    if proof.share_at_limits > MANY:
+        console.print(
+            f"  {proof.share_at_limits:.0%} of the actions are at their limits, where differences do not show"
+        )
     return 0
 
 
-def export_run(folder: Any, config: Any, out: str, format: Any, checkpoint: str, env_id: str | None = None) -> Any:
+def export_run(
+    folder: RunFolder, config: TrainConfig, out: str | Path, format: Format, checkpoint: str, env_id: str | None = None
+) -> tuple[Proof, LoadedPolicy]:
     """Export a checkpoint of an open run; the proof, and what was loaded."""
     from gaitway.cli.build import build_env, load_policy
     from gaitway.cli.players import in_environment

@@ -22,6 +22,7 @@ from gaitway.cli.build import load_policy
 from gaitway.cli.checks import judge_run
 from gaitway.cli.commands import begin, origin_of
 from gaitway.cli.compose import Composed, compose
+from gaitway.cli.export import export_run
 from gaitway.cli.inspect_run import measure
 from gaitway.cli.open_run import open_run
 from gaitway.cli.train_config import TrainConfig, choices, effective, parse
@@ -31,6 +32,8 @@ from gaitway.core.seeding import stream
 from gaitway.core.signals import EXIT_INTERRUPT
 from gaitway.core.trust import Origin, check_trusted, speaking
 from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.export.folder import Format
+from gaitway.export.proof import Proof
 from gaitway.runners.run_folder import RunFolder
 
 PROGRAM = "gaitway.train"
@@ -139,6 +142,11 @@ class LoadedRun:
         if episodes is not None and (isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1):
             raise ValueError(f"episodes is {episodes!r}; use a positive integer, or None for the run's own number")
         return measure(self.folder, self.config, self.checkpoint, episodes)
+
+    def export(self, out: str | Path | None = None, *, format: Format = "both") -> Proof:
+        """Write the policy as `gaitway export` does, into `out` or the folder `export` of the run; what was proven."""
+        place = self.path / "export" if out is None else out
+        return export_run(self.folder, self.config, place, format, self.checkpoint)[0]
 
     def __repr__(self) -> str:
         return f"LoadedRun({str(self.path)!r}, {self.config.env.id}, {self.checkpoint} checkpoint, step {self.steps:,})"

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gaitway.core.files import atomic_write_json, replacing_folder
-from gaitway.envs.vec_env import Actor, VecEnv
+from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
 from gaitway.export.acting_step import ActingStep
 from gaitway.export.contract import CONTRACT, contract_of
 from gaitway.export.programs import ExportError, load_torch, need_onnx, trace, write_onnx, write_torch
-from gaitway.export.proof import EPISODES, Exported, Proof, Recording, TorchRunner, drive, record, replay
+from gaitway.export.proof import EPISODES, Exported, NamedInputs, Proof, Recording, TorchRunner, drive, record, replay
 
 ONNX, TORCH, RUNNER = "policy.onnx", "policy.pt2", "robot_runner.py"
 FILES = (ONNX, TORCH, CONTRACT, RUNNER)
@@ -94,18 +94,18 @@ def _contract(step: ActingStep, subject: Subject, folder: Path, names: list[str]
 def _prove(step: ActingStep, subject: Subject, folder: Path, names: list[str], recording: Recording) -> Proof:
     groups, found = tuple(group.name for group in step.groups), {}
     for name in names:
-        exported = _runner(step, folder, name, len(recording.rows[0].starts))
+        exported = _runner(step, folder, name, len(recording.rows[0].starts), recording.spec)
         found[f"replayed through {name}"] = replay(recording, exported)
     with subject.make_env(1) as env:
-        exported = _runner(step, folder, names[-1], 1)
+        exported = _runner(step, folder, names[-1], 1, env.spec)
         found[f"driving an episode by {names[-1]}"], steps = drive(env, subject.act, exported, groups, EPISODES)
-    return Proof(recording.observations, recording.episodes, steps, found)
+    return Proof(recording.observations, recording.episodes, steps, recording.share_at_limits, found)
 
 
-def _runner(step: ActingStep, folder: Path, name: str, batch: int) -> Exported:
+def _runner(step: ActingStep, folder: Path, name: str, batch: int, spec: EnvSpec) -> Exported:
     """A file as it is used later: ONNX by the very code that goes to the robot."""
     if name == TORCH:
         return TorchRunner(load_torch(folder / TORCH), step, batch)
     from gaitway.export.robot_runner import RobotRunner
 
-    return RobotRunner(folder, batch)
+    return NamedInputs(RobotRunner(folder, batch), spec)

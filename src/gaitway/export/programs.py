@@ -21,6 +21,10 @@ EXAMPLE_BATCH = 3
 """Rows of the example that is traced; 0 and 1 are special to torch, and any number of rows runs afterwards."""
 
 
+TRACES = ("stack_trace", "from_node", "torch_fn", "source_fn_stack")
+"""What torch notes of the lines that made an operation: paths of this machine, which nobody needs elsewhere."""
+
+
 class ExportError(ValueError):
     """A policy cannot be exported, or the export is not the policy; the message is one sentence."""
 
@@ -42,7 +46,11 @@ def trace(step: ActingStep) -> ExportedProgram:
     rows = tuple({0: batch} for _ in example)
     with torch.no_grad(), _told("one program"):
         whole = torch.export.export(step, example, dynamic_shapes=(rows,))
-        return torch.export.export(_without_unused(whole.module()), example, dynamic_shapes=rows)
+        program = torch.export.export(_without_unused(whole.module()), example, dynamic_shapes=rows)
+    for node in program.graph.nodes:
+        for name in TRACES:
+            node.meta.pop(name, None)
+    return program
 
 
 def write_torch(program: ExportedProgram, path: Path) -> None:
@@ -72,6 +80,8 @@ def write_onnx(program: ExportedProgram, step: ActingStep, path: Path) -> None:
             verbose=False,
         )
         assert made is not None
+        for node in made.model.graph:
+            node.metadata_props.clear()
         made.save(str(path), external_data=False)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.envs.vec_env import Actor, Observation, VecEnv
+from gaitway.envs.vec_env import Actor, EnvSpec, Observation, VecEnv
 from gaitway.export.acting_step import ActingStep, limited
 from gaitway.export.programs import ExportError
 
@@ -54,6 +54,29 @@ class TorchRunner:
         return action.numpy()
 
 
+class NamedInputs:
+    """Gives a `RobotRunner` the components of each group by the names that the environment gave them, so that an order
+    of the contract which is not that of the environment shows."""
+
+    def __init__(self, runner: Exported, spec: EnvSpec) -> None:
+        self.runner, self.places = runner, {}
+        for group in spec.groups:
+            names = [component.name for component in group.components]
+            if group.is_vector and len(set(names)) == len(names):
+                self.places[group.name] = {name: group.columns(name) for name in names}
+
+    def reset(self, rows: Any = None) -> None:
+        self.runner.reset(rows)
+
+    def __call__(self, observation: Mapping[str, Any]) -> np.ndarray:
+        named = {group: self._named(group, value) for group, value in observation.items()}
+        return self.runner(named)
+
+    def _named(self, group: str, value: np.ndarray) -> Any:
+        places = self.places.get(group)
+        return value if places is None else {name: value[..., place] for name, place in places.items()}
+
+
 class Row(NamedTuple):
     """One step of all instances."""
 
@@ -68,9 +91,20 @@ class Row(NamedTuple):
 class Recording:
     """What the policy saw and did."""
 
+    spec: EnvSpec
+    """Of the environment."""
     rows: list[Row]
     observations: int
     episodes: int
+
+    @property
+    def share_at_limits(self) -> float:
+        """How many of the continuous actions are at one of their limits."""
+        action = self.spec.action
+        if action.kind != "continuous":
+            return 0.0
+        actions, low, high = np.stack([row.action for row in self.rows]), *map(np.float32, (action.low, action.high))
+        return float(np.mean((actions <= low) | (actions >= high)))
 
 
 @dataclass(frozen=True)
@@ -80,6 +114,8 @@ class Proof:
     observations: int
     episodes: int
     driven_steps: int
+    share_at_limits: float
+    """Actions at a limit, where differences do not show."""
     differences: dict[str, float]
 
     @property
@@ -119,7 +155,7 @@ def record(env: VecEnv, act: Actor, groups: tuple[str, ...]) -> Recording:
         episodes += int(ended.sum())
         act.reset(starts)
         obs = step.obs
-    return Recording(rows, seen, episodes)
+    return Recording(env.spec, rows, seen, episodes)
 
 
 def replay(recording: Recording, exported: Exported) -> float:
