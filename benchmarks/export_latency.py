@@ -96,13 +96,13 @@ def contestants(memory: bool, folder: Path) -> dict[str, Call]:
     }
     if shutil.which(os.environ.get("CXX", "g++")):
         found["torch.compile"] = of_torch(torch.compile(copy.deepcopy(step)))
-    theirs = rsl_rl_module(policy) if not memory else None
+    theirs = rsl_rl_module() if not memory else None
     if theirs is not None:
         found["rsl_rl"] = of_torch(theirs)
     return found
 
 
-def rsl_rl_module(policy: ActorCritic) -> Any:
+def rsl_rl_module() -> Any:
     """rsl_rl's own actor of the same sizes as it exports it, None where rsl_rl is not installed. It normalises with
     statistics of its own, so that it is timed and not compared."""
     try:
@@ -113,7 +113,7 @@ def rsl_rl_module(policy: ActorCritic) -> Any:
     obs = TensorDict({"policy": torch.zeros(1, OBSERVATION)}, batch_size=[1])
     model = MLPModel(obs, {"actor": ["policy"]}, "actor", ACTIONS, hidden_dims=list(HIDDEN), activation="elu",
                      obs_normalization=True)  # fmt: skip
-    exported = model.as_jit().eval()
+    exported = torch.jit.script(model.as_jit().eval())
     return lambda observation: (exported(observation),)
 
 
