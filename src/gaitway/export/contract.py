@@ -265,9 +265,9 @@ def _of_actions(one: ActionSpec, other: ActionSpec, first: str, second: str) -> 
     ):
         here, there = (getattr(each, what) or default for each in (one, other))
         if tuple(here) != tuple(there):
-            at = next((at for at, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
-            where = "the actions" if at is None else f"action[{at}], {one.names[at]!r}"
-            mine, yours = (each if at is None else each[at] for each in (here, there))
+            place = next((k for k, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+            where = "the actions" if place is None else f"action[{place}], {one.names[place]!r}"
+            mine, yours = (each if place is None else each[place] for each in (here, there))
             yield f"the {what} of {where}: {_word(mine)} in {first}, {_word(yours)} in {second}"
 
 

@@ -103,7 +103,8 @@ class Recording:
         action = self.spec.action
         if action.kind != "continuous":
             return 0.0
-        actions, low, high = np.stack([row.action for row in self.rows]), *map(np.float32, (action.low, action.high))
+        actions = np.stack([row.action for row in self.rows])
+        low, high = np.asarray(action.low, dtype=np.float32), np.asarray(action.high, dtype=np.float32)
         return float(np.mean((actions <= low) | (actions >= high)))
 
 
