@@ -267,8 +267,8 @@ def _of_actions(one: ActionSpec, other: ActionSpec, first: str, second: str) -> 
         if tuple(here) != tuple(there):
             place = next((k for k, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
             where = "the actions" if place is None else f"action[{place}], {one.names[place]!r}"
-            mine, yours = (each if place is None else each[place] for each in (here, there))
-            yield f"the {what} of {where}: {_word(mine)} in {first}, {_word(yours)} in {second}"
+            ours, theirs = (each if place is None else each[place] for each in (here, there))
+            yield f"the {what} of {where}: {_word(ours)} in {first}, {_word(theirs)} in {second}"
 
 
 def _word(value: Any) -> str:
