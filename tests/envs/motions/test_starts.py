@@ -182,6 +182,9 @@ def test_what_does_not_fit_is_named(folder, tmp_path):
         ("walker/run", starts(folder, probability=float("nan")), "probability"),
         ("walker/run", starts(folder, share=0.5), "no option 'share'"),
         ("walker/run", {"name": "starts"}, "needs motion"),
+        ("walker/run", starts(""), "no motion is named"),
+        ("walker/run", starts([]), "no motion is named"),
+        ("walker/run", starts([folder, 3]), "motion.*expected text"),
         ("toy/pendulum", starts(folder), "no native task"),
     ):
         with pytest.raises(ValueError, match=words) as caught:

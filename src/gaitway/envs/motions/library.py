@@ -52,7 +52,7 @@ class MotionLibrary:
     def load(cls, folders: str | Path | Sequence[str | Path]) -> MotionLibrary:
         """The clips of folders; a folder that is no clip itself stands for the clips in it, by name."""
         listed = [folders] if isinstance(folders, str | Path) else list(folders)
-        if not listed:
+        if not listed or "" in listed:
             raise MotionError("no motion is named; name the folder of a clip, or a folder of clips")
         found: list[Path] = []
         for each in listed:
