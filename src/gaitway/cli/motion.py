@@ -77,12 +77,13 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
     )
     record.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     record.add_argument("--seed", type=int, default=0, help="of starts")
+    record.add_argument("--skill", type=int, default=None, metavar="N", help="of a diayn run: only this skill")
     record.add_argument("--overwrite", action="store_true", help="replace a clip that is there")
     record.add_argument("settings", nargs="*", metavar="device=NAME", help="where to compute")
     record.add_argument(
         "--trust", action="append", default=[], metavar="MODULE", help="let runs from elsewhere import it"
     )
-    record.set_defaults(command="motion_record")
+    record.set_defaults(command="motion_record", steps=None, length=None)
 
 
 def _add_reading(parser: Any) -> None:
