@@ -52,8 +52,8 @@ def export(options: argparse.Namespace) -> int:
     """Export, prove, and say the largest difference."""
     import json
 
-    from gaitway.cli.open_run import open_run
     from gaitway.cli.inspect_run import console, device_alone
+    from gaitway.cli.open_run import open_run
 
     folder, config = open_run(options.run, device_alone(options.settings))
     out = options.out or str(folder.path / "export")
