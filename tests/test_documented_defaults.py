@@ -22,15 +22,24 @@ import pytest
 import yaml
 
 from gaitway.agents.blocks import BLOCKS
-from gaitway.algorithms.action_distance import ActionDistance
+from gaitway.algorithms.estimation import Estimation
+from gaitway.algorithms.imitation import ActionDistance, Imitation, LatentImitation
 from gaitway.algorithms.ppo import PPOConfig
+from gaitway.algorithms.reward_streams import RewardGroup
+from gaitway.algorithms.symmetry import Symmetry
+from gaitway.cli.sweep.plan import OptunaConfig, RandomConfig, SweepConfig
 from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, from_config, resolve_class
 from gaitway.core.ranges import range_of, ranged_hints
 from gaitway.envs.gym.vector import AsyncOptions
+from gaitway.envs.legged.commands import CommandConfig
+from gaitway.envs.legged.config import LeggedConfig, StartConfig
+from gaitway.envs.legged.gaits import GaitConfig
+from gaitway.envs.legged.randomise import PushConfig, RandomiseConfig
 from gaitway.rewards import SOURCES
 from gaitway.runners.callbacks import CALLBACKS
 from gaitway.runners.cast import AGENTS
+from gaitway.skills.bandits import BANDITS
 from gaitway.skills.curriculum import CurriculumConfig
 
 
@@ -54,13 +63,16 @@ def options_of(part: type) -> type:
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ALGORITHMS = {recipe.config for recipe in RECIPES.values()}
+TERMS = (ActionDistance, Estimation, Imitation, LatentImitation, Symmetry)
 NAMED = [*SOURCES.values(), *BLOCKS.values(), *CALLBACKS.values(), *AGENTS.values()]
 """Parts that a list may name, some of them as `package.module:Class`."""
-PARTS = {options_of(resolve_class(each) if isinstance(each, str) else each) for each in (*NAMED, ActionDistance)}
+WITH_OPTIONS = [each for each in BANDITS.values() if set(inspect.signature(each).parameters) - {"space", "seed"}]
+PARTS = {options_of(resolve_class(each) if isinstance(each, str) else each) for each in (*NAMED, *WITH_OPTIONS, *TERMS)}
 AGENT_CONFIGS = {recipe.agent for recipe in RECIPES.values()}
-CLASSES = {
-    cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, TrainConfig, AsyncOptions, CurriculumConfig)
-}
+LEGGED = (LeggedConfig, CommandConfig, StartConfig, RandomiseConfig, PushConfig, GaitConfig)
+SWEEPS = (SweepConfig, RandomConfig, OptunaConfig)
+OTHERS = (TrainConfig, AsyncOptions, CurriculumConfig, options_of(RewardGroup), *LEGGED, *SWEEPS)
+CLASSES = {cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, *OTHERS)}
 
 
 class Row(NamedTuple):

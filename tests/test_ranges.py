@@ -35,6 +35,7 @@ from gaitway.envs.wrappers import WRAPPERS
 from gaitway.rewards import SOURCES
 from gaitway.runners.callbacks import CALLBACKS
 from gaitway.runners.cast import AGENTS
+from gaitway.skills.bandits import BANDITS
 
 for _module in pkgutil.walk_packages(gaitway.__path__, "gaitway."):
     if not _module.name.endswith("__main__"):
@@ -106,7 +107,7 @@ def wrong_values(hint: Any, kind: str) -> list[Any]:
     return outside[kind]
 
 
-PARTS = {**TERMS, **SOURCES, **BLOCKS, **CALLBACKS, **AGENTS, **WRAPPERS, **TOYS}
+PARTS = {**TERMS, **SOURCES, **BLOCKS, **CALLBACKS, **AGENTS, **WRAPPERS, **TOYS, **BANDITS}
 
 
 @pytest.mark.parametrize("name", PARTS)

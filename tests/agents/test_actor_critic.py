@@ -5,6 +5,9 @@ import torch
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
 from gaitway.agents.policy import InferencePolicy, learnt_parameters
+from gaitway.algorithms.a2c import A2C
+from gaitway.algorithms.ppo import PPO, PPOConfig
+from gaitway.algorithms.terms import Surrogate
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.registry import make_env
@@ -210,3 +213,35 @@ def test_a_bound_policy_keeps_the_graph_where_gradients_are_on():
 def test_without_memory_nothing_is_reset():
     assert not ActorCritic(spec(("policy", 3))).resets
     assert ActorCritic(spec(("policy", 3)), ActorCriticConfig(memory=MemoryConfig("gru", 4))).resets
+
+
+class TestDeterministic:
+    """A policy that plays its mode in rollouts too, and the losses that cannot learn from that."""
+
+    def made(self, deterministic=True, **options):
+        with make_env("toy/pendulum", num_envs=3) as env:
+            config = ActorCriticConfig(deterministic=deterministic, actor_hidden=(8,), critic_hidden=(8,), **options)
+            return ActorCritic(env.spec, config, stream(0, "parameters"))
+
+    @pytest.mark.parametrize("memory", ["none", "gru"])
+    def test_rollouts_play_the_mode(self, memory):
+        for deterministic in (True, False):
+            policy = self.made(deterministic, memory=MemoryConfig(memory, 4)).seed(0)
+            rows = {f"env/obs/{name}": Variable(6, 3, policy.feature_shapes[name]) for name in policy.all_groups}
+            ws = Workspace.dense(rows | policy.variables(3, 6), extra_row=tuple(policy.memories))
+            for name in rows:
+                ws[name].copy_(torch.randn(ws[name].shape, generator=stream(0, "test")))
+            with torch.no_grad():
+                step = policy.prepared_step(ws, {})
+                for t in range(6):
+                    step(t)
+            mode = policy.head.action(policy.head.mode(ws["policy/params"]))
+            assert torch.equal(ws["action"], mode) == deterministic
+
+    def test_losses_that_need_drawn_actions_refuse_it(self):
+        message = "agent.deterministic is true, but the term '{}' compares probabilities of drawn actions"
+        with pytest.raises(ValueError, match=message.format("surrogate")):
+            PPO(self.made(), num_envs=3)
+        with pytest.raises(ValueError, match=message.format("policy")):
+            A2C(self.made(), num_envs=3)
+        PPO(self.made(), PPOConfig(minibatches=3), num_envs=3, terms=[Surrogate(coef=0.0)])

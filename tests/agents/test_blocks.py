@@ -8,9 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from block_cases import CHOICE, KINDS, ends_of, entry, learn_once, make, played, spec
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig, Observations
-from gaitway.agents.blocks import BLOCKS, Block, HistoryEncoder, MLPEncoder, RecurrentEncoder, make_blocks
+from gaitway.agents.blocks import BLOCKS, HistoryEncoder, MLPEncoder, RecurrentEncoder, make_blocks
 from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.predict import predict_action
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
@@ -28,20 +29,11 @@ from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.episodes import DatasetError, Episodes
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 
-LEGS = ActionSpec("continuous", ("hip", "knee"), (-1.0, -1.0), (1.0, 1.0))
-CHOICE = ActionSpec("discrete", ("push",), choices=(3,))
-KINDS = {
-    "mlp": {"hidden": (7,)},
-    "history": {"length": 4, "hidden": (7,)},
-    "recurrent": {"kind": "gru"},
-    "recurrent lstm": {"kind": "lstm", "layers": 2},
-}
 EYE = '''
 import torch
 from torch import nn
@@ -68,65 +60,6 @@ class Eye(Block):
 class NoBlock:
     """Anything else."""
 '''
-
-
-def spec(action=LEGS, **groups):
-    made = tuple(
-        ObservationGroup(name, (Component("x", size),), (size,))
-        if isinstance(size, int)
-        else ObservationGroup(name, (Component("pixels", int(np.prod(size))),), size, "uint8")
-        for name, size in (groups or {"policy": 3}).items()
-    )
-    return EnvSpec("test", made, action, control_dt=0.02, max_episode_steps=10)
-
-
-def entry(kind, writes="latent", reads=("policy",), **options):
-    return {"name": kind.split()[0], "reads": list(reads), "writes": writes, "size": 5} | KINDS.get(kind, {}) | options
-
-
-def make(*blocks, actor=("policy", "latent"), critic=(), made=None, **options):
-    """An actor-critic whose every output differs from observation to observation."""
-    config = ActorCriticConfig(
-        actor_hidden=(8,),
-        critic_hidden=(8,),
-        init="default",
-        blocks=tuple(block for block in blocks if not isinstance(block, Block)),
-        observations=Observations(actor, critic),
-        **{"normalise_observations": False} | options,
-    )
-    own = [block for block in blocks if isinstance(block, Block)]
-    return ActorCritic(made or spec(), config, stream(0, "parameters"), own)
-
-
-def played(policy, steps=9, envs=4, seed=0, **options):
-    """Made-up observations, a third of which end an episode, terminated or truncated, that the policy acted on."""
-    generator = stream(seed, "steps")
-    ws = Workspace(extra_row=tuple(map(policy.out, policy.memories)))
-    for group in policy.spec.groups:
-        for source, rows in (("obs", steps + 1), ("final_obs", steps)):
-            drawn = torch.randn(rows, envs, *group.shape, generator=generator)
-            ws[f"env/{source}/{group.name}"] = drawn if group.is_vector else (100 * drawn.abs()).clamp(max=255).byte()
-    ws["env/reward"] = torch.randn(steps, envs, generator=generator)
-    ends = torch.rand(steps, envs, generator=generator) < 0.3
-    kind = torch.rand(steps, envs, generator=generator) < 0.5
-    ws["env/terminated"], ws["env/truncated"] = ends & kind, ends & ~kind
-    with torch.no_grad():
-        for t in range(steps):
-            if t:
-                policy.reset(ws, t, ends[t - 1])
-            policy.step(ws, t, **{"generator": generator} | options)
-    return ws
-
-
-def ends_of(ws):
-    return ws["env/terminated"] | ws["env/truncated"]
-
-
-def learn_once(policy, ws, steps=9, envs=4):
-    """One update of PPO with the gradient of a single step."""
-    ppo = PPO(policy, PPOConfig(rollout_steps=steps, epochs=1, minibatches=1), num_envs=envs)
-    ppo.update(ws, Now())
-    return ppo
 
 
 # Shapes, names, gradients
@@ -318,7 +251,7 @@ def test_actor_and_critic_may_read_different_features():
     )
     ws = played(policy)
     batch = policy.learner_inputs(ws)
-    networks = policy._inputs_of(batch)[0]
+    networks = policy._inputs_of(batch)[0].networks
     assert networks["actor"].shape == (9, 4, 5)
     assert torch.equal(networks["critic"], torch.cat((ws["env/obs/truth"][:9], networks["actor"]), -1))
     action, _ = policy.act({"policy": ws["env/obs/policy"][0]}, None, False)  # a robot does not see the truth
@@ -602,7 +535,7 @@ MISTAKES = {
     "a picture for vectors": ((entry("mlp", reads=["camera"]),), {"made": spec(**IMAGE)},
                               "the feature 'camera' has the shape (2, 8, 8); this block reads vectors"),
     "typo in the name": ((entry("mlp") | {"name": "histroy"},), {},
-                         "agent.blocks[0]: there is no 'histroy' (did you mean 'history'?); use one of history, mlp"),
+                         "agent.blocks[0]: there is no 'histroy' (did you mean 'history'?); use one of conv1d, conv2d"),
     "typo in an option": ((entry("history", lenght=3),), {},
                           "history has no option 'lenght' (did you mean 'length'?)"),
     "no such module": ((entry("mlp") | {"name": "no_such_package.eyes:Eye"},), {},

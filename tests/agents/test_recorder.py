@@ -189,7 +189,7 @@ def test_a_resumed_run_gives_the_same_dataset(make, start, tmp_path):
         assert torch.equal(found[name], value), name
     parts = Trajectories(tmp_path / "parts data")
     on_disk = {path.name for path in (tmp_path / "parts data").iterdir() if path.name.isdigit()}
-    assert on_disk == {entry["name"] for entry in parts._chunks}
+    assert on_disk == {chunk.name for chunk in parts.listed}
 
 
 def test_a_dataset_that_has_gone_is_missed(tmp_path):

@@ -8,6 +8,7 @@ import torch._dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
+from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import Now
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
@@ -28,9 +29,27 @@ class HostReads(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def make(mode="eager", terms=()):
-    env = make_env("HalfCheetah-v5", num_envs=4, seed=0)
-    policy = ActorCritic(env.spec, ActorCriticConfig(actor_hidden=(16,), critic_hidden=(16,)), stream(0, "parameters"))
+PARTS = {
+    "plain": ("HalfCheetah-v5", {}),
+    "encoder, CNN, estimator": (
+        "toy/light",
+        {
+            "blocks": (
+                {"name": "conv2d", "reads": ["camera"], "writes": "seen", "channels": [2], "hidden": [8], "size": 4},
+                {"name": "history", "reads": ["seen"], "writes": "past", "length": 3, "size": 4, "hidden": [8]},
+                {"name": "estimator", "reads": ["past"], "writes": "place", "target": ["light"], "replace": 0.5},
+            ),
+            "observations": Observations(("light", "past"), ("light", "seen")),
+        },
+    ),
+}
+
+
+def make(mode="eager", terms=(), parts="plain"):
+    env_id, agent = PARTS[parts]
+    env = make_env(env_id, num_envs=4, seed=0)
+    config = ActorCriticConfig(actor_hidden=(16,), critic_hidden=(16,), **agent)
+    policy = ActorCritic(env.spec, config, stream(0, "parameters"))
     execution = Execution(ExecutionConfig(mode))
     algorithm = PPO(policy, CONFIG, num_envs=4, terms=terms, execution=execution)
     return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
@@ -64,8 +83,9 @@ def host_reads(runner):
     return reads.count
 
 
-def test_no_host_synchronisation_in_the_minibatch_loop():
-    runner = make()
+@pytest.mark.parametrize("parts", PARTS)
+def test_no_host_synchronisation_in_the_minibatch_loop(parts):
+    runner = make(parts=parts)
     runner.learn(32)
     assert host_reads(runner) == 0
 

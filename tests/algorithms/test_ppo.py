@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 import torch
+from policy_gradient_cases import FORCES, make_policy, rollout_of
 from torch.testing import assert_close
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.ppo import PPO, PPOConfig, adapted_rate
 from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
+from gaitway.core.schedules import Schedule
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.registry import make_env
@@ -428,7 +430,7 @@ def test_value_normalisation_learns_in_units_of_the_return():
     runner.learn(16 * 16 * 3)
     fields = runner.algorithm.prepare(runner.rollout)
     assert fields["return"].abs().mean() < 3.0  # raw targets are around 5 to 10
-    assert runner.algorithm.value_norm.denormalise(fields["return"]).mean() > 1.0
+    assert runner.algorithm.streams[0].norm.denormalise(fields["return"]).mean() > 1.0
 
 
 def test_critic_groups_may_differ_from_the_actors():
@@ -440,3 +442,128 @@ def test_critic_groups_may_differ_from_the_actors():
     runner.learn(64)
     with pytest.raises(ValueError, match=r"agent.observations.critic names 'speed'.*\['pos', 'vel'\]"):
         ActorCritic(env.spec, ActorCriticConfig(observations=Observations(critic=("speed",))))
+
+
+# --- The critic first ------------------------------------------------------------------------------------------------
+
+SHARED = {"name": "mlp", "reads": ["policy"], "writes": "shared", "size": 4, "hidden": [6]}
+JUDGED = {"name": "mlp", "reads": ["policy"], "writes": "judged", "size": 4, "hidden": [6]}
+SEEN = Observations(("shared",), ("shared", "judged"))
+PARTS = ActorCriticConfig(actor_hidden=(8,), critic_hidden=(8,), blocks=(SHARED, JUDGED), observations=SEEN)
+PLAIN = ActorCriticConfig(actor_hidden=(8,), critic_hidden=(8,))
+FIRST = PPOConfig(
+    rollout_steps=12,
+    minibatches=2,
+    epochs=2,
+    critic_warmup=2,
+    learning_rate=1e-2,
+    schedule="constant",
+    entropy_coef=0.1,
+)
+
+
+@pytest.mark.parametrize(("agent", "critic"), [(PLAIN, ("critic.",)), (PARTS, ("critic.", "blocks.1."))])
+def test_the_critic_learns_first(agent, critic):
+    policy = make_policy(FORCES, agent)
+    ppo = PPO(policy, FIRST, num_envs=5)
+    assert (ppo._direct is not None) is (agent is PLAIN)
+    ws = rollout_of(policy)
+    assert policy.critic_parameters() == {name for name, _ in policy.named_parameters() if name.startswith(critic)}
+    for iteration in range(2):
+        before = {name: value.detach().clone() for name, value in policy.named_parameters()}
+        ppo.update(ws, Now(iteration=iteration))
+        for name, value in policy.named_parameters():
+            assert torch.equal(value, before[name]) is not name.startswith(critic), name
+    before = {name: value.detach().clone() for name, value in policy.named_parameters()}
+    ppo.update(ws, Now(iteration=2))
+    moved = {name: (value - before[name]).abs().max().item() for name, value in policy.named_parameters()}
+    assert min(moved.values()) > 0.0
+    # Adam moves a number by its rate at most, as it does in its first steps; with old counts and no moments it would
+    # be 0.1 / sqrt(0.001) = 3.2 times as far
+    assert max(moved.values()) < 4 * 1.05 * FIRST.learning_rate
+
+
+def test_a_critic_first_run_resumes(tmp_path):
+    def learner():
+        policy = make_policy(FORCES, PLAIN)
+        return PPO(policy, FIRST, num_envs=5), rollout_of(policy)
+
+    whole, ws = learner()
+    for iteration in range(4):
+        whole.update(ws, Now(iteration=iteration))
+    parts, _ = learner()
+    for iteration in range(2):
+        parts.update(ws, Now(iteration=iteration))
+    again, _ = learner()
+    again.load_state_dict(parts.state_dict())
+    for iteration in range(2, 4):
+        again.update(ws, Now(iteration=iteration))
+    assert torch.equal(again.flat_parameters()[0], whole.flat_parameters()[0])
+
+
+def test_the_actor_cannot_rest_beside_weight_decay():
+    with pytest.raises(
+        ValueError, match="critic_warmup keeps the actor as it is, which weight_decay does not; set one"
+    ):
+        PPOConfig(critic_warmup=3, weight_decay=0.1, optimiser="adamw")
+
+
+# --- options: rates, floors, activations, statistics that rest ---
+
+
+def test_a_schedule_may_be_the_rate():
+    env = make_env("toy/pendulum", num_envs=8)
+    rate = Schedule(1e-3, 1e-5, over=4, kind="linear")
+    runner = make_runner(env, ppo=PPOConfig(learning_rate=rate, rollout_steps=4, minibatches=1, epochs=1))
+    found = []
+    for iteration in range(6):
+        runner._collect()
+        metrics = runner.algorithm.update(runner.rollout, Now(iteration, 0, 0.9))  # `fraction` has no say
+        found.append(metrics["learning_rate"].item())
+    assert found == pytest.approx([1e-3, 7.525e-4, 5.05e-4, 2.575e-4, 1e-5, 1e-5], rel=1e-5)
+    with pytest.raises(ValueError, match="learning_rate is a schedule, and schedule=adaptive moves it too"):
+        PPOConfig(learning_rate=rate, schedule="adaptive")
+    with pytest.raises(ValueError, match=r"momentum is 0\.9, which adam does not have"):
+        PPOConfig(momentum=0.9)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "rmsprop"])
+def test_other_optimisers_move_the_policy_and_the_direct_path_agrees(optimiser):
+    moved = []
+    for direct in (True, False):
+        env = make_env("toy/pendulum", num_envs=8, seed=1)
+        options = {"optimiser": optimiser, "learning_rate": 1e-2, "clip_networks_apart": True}
+        runner = make_runner(env, ppo=PPOConfig(rollout_steps=8, minibatches=2, **options))
+        assert runner.algorithm._direct is not None
+        runner.algorithm._direct = runner.algorithm._direct if direct else None
+        before = runner.algorithm.engine.parameters.value.detach().clone()
+        runner._collect()
+        metrics = runner.algorithm.update(runner.rollout, Now())
+        moved.append(runner.algorithm.engine.parameters.value.detach() - before)
+        assert {"gradient_norm/critic", "gradient_norm/rest"} <= set(metrics)
+    assert moved[0].abs().max() > 1e-4
+    assert_close(moved[0], moved[1], atol=1e-4, rtol=1e-3)
+
+
+def test_statistics_rest_after_so_many_rows():
+    env = make_env("toy/pendulum", num_envs=8)
+    runner = make_runner(env, ActorCriticConfig(normaliser_until=100), PPOConfig(rollout_steps=8, minibatches=2))
+    counts = []
+    for _ in range(4):
+        runner._iterate(10**9)
+        counts.append(runner.policy.normalisers.of("pos").count.item())
+    assert counts == [64, 128, 128, 128]
+
+
+def test_floors_and_bounded_means_reach_the_policy():
+    env = make_env("toy/pendulum", num_envs=8)
+    agent = ActorCriticConfig(distribution=DistributionConfig(std_floor=(0.5,), mean_activation="tanh"))
+    runner = make_runner(env, agent)
+    assert runner.algorithm._direct is None  # what it does not know is left to autograd
+    with torch.no_grad():
+        runner.policy.head.log_std.fill_(-5.0)
+        runner.policy.actor.network.last.bias.fill_(50.0)
+    runner._collect()
+    mean, std = runner.rollout["policy/params"].chunk(2, -1)
+    assert_close(std, torch.full_like(std, 1.0))  # half of the range of +- 2
+    assert_close(mean, torch.full_like(mean, 2.0))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 
+import pandas as pd
 import pytest
 
-from gaitway.analysis.runs import find_runs, group_runs, load_run, load_runs
+from gaitway.analysis import metrics_file
+from gaitway.analysis.runs import RunReader, find_runs, group_runs, load_run, load_runs
+
+json_loads = json.loads
 
 
 def write_run(folder, lines=(), seed=0, tail="", **config):
@@ -104,3 +109,73 @@ def test_labels_of_groups_stay_short_and_distinct(tmp_path):
     two = write_run(tmp_path / "two", note="y" * 80)
     assert list(group_runs(load_runs([one, two]))) == [str(one), str(two)]
     assert list(group_runs(load_runs([one]))) == [str(one)]
+
+
+# --- Reading on ------------------------------------------------------------------------------------------------------
+
+
+def append(folder, *lines, tail=""):
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines) + tail)
+
+
+def test_a_reader_reads_only_what_was_added(tmp_path, monkeypatch):
+    folder, reader = write_run(tmp_path / "run", [{"step": 1, "a/b": 1.0}, {"step": 2, "a/b": 2.0}]), RunReader()
+    first = reader.read(folder)
+    assert reader.read(folder) is first
+    parsed = []
+    monkeypatch.setattr(metrics_file.json, "loads", lambda line: parsed.append(line) or json_loads(line))
+    append(folder, {"step": 2, "c/d": 5.0}, {"step": 3, "a/b": 3.0}, tail='{"step": 4, "a')
+    second = reader.read(folder)
+    assert [json_loads(line)["step"] for line in parsed[:2]] == [2, 3]  # and the line that is cut off
+    assert len(parsed) == 3
+    assert second.config is first.config
+    append(folder, tail='/b": 4.0}\n')
+    pd.testing.assert_frame_equal(reader.read(folder).metrics, load_run(folder).metrics)
+    assert reader.read(folder).series("a/b").to_dict() == {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}
+    assert first.series("a/b").to_dict() == {1: 1.0, 2: 2.0}  # as it was
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["shorter", "longer than before"])
+def test_a_reader_notices_metrics_that_were_cut_back(tmp_path, grown):
+    lines = [{"step": step, "a/b": float(step)} for step in range(1, 5)]
+    folder, reader = write_run(tmp_path / "run", lines), RunReader()
+    reader.read(folder)
+    again = [{"step": step, "a/b": step + 0.5} for step in range(3, 9 if grown else 4)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:2] + again))
+    expected = {1: 1.0, 2: 2.0} | {line["step"]: line["a/b"] for line in again}
+    assert reader.read(folder).series("a/b").to_dict() == expected
+
+
+def test_a_reader_notices_metrics_that_were_packed_and_unpacked(tmp_path):
+    folder, reader = write_run(tmp_path / "run", [{"step": 1, "a/b": 1.0}]), RunReader()
+    plain, packed = folder / "metrics.jsonl", folder / "metrics.jsonl.gz"
+    reader.read(folder)
+    append(folder, {"step": 2, "a/b": 2.0})
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    assert reader.read(folder).series("a/b").to_dict() == {1: 1.0, 2: 2.0}
+    plain.write_text('{"step": 7, "a/b": 7}\n')
+    packed.unlink()
+    assert reader.read(folder).series("a/b").to_dict() == {7: 7.0}
+    plain.unlink()
+    assert reader.read(folder).metrics.empty
+
+
+def test_a_reader_notices_a_new_summary(tmp_path):
+    folder, reader = write_run(tmp_path / "run"), RunReader()
+    assert reader.read(folder).summary == {}
+    (folder / "summary.json").write_text('{"steps": 10}')
+    assert reader.read(folder).summary == {"steps": 10}
+
+
+def test_a_mistyped_folder_gets_the_nearest_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("walker_1", "walker_2", "walker_3", "walker_30", "other"):
+        (write_run(tmp_path / "runs" / name) / "code.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"did you mean runs/walker_\d+, runs/walker_\d+ or runs/walker_\d+\?"):
+        find_runs(["runs/walkre_1"])
+    with pytest.raises(ValueError, match=r"did you mean runs/other\?"):
+        find_runs(["othr"])
+    with pytest.raises(ValueError, match="no run folder in zzz:"):
+        find_runs(["zzz"])

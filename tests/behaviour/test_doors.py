@@ -13,9 +13,9 @@ from gaitway.agents.observations import Observations
 from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.recorder import Recorder
 from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
-from gaitway.algorithms.action_distance import TARGET, ActionDistance
 from gaitway.algorithms.cloning import BehaviourCloning
 from gaitway.algorithms.dqn import DQN, DQNConfig
+from gaitway.algorithms.imitation import TARGET, ActionDistance
 from gaitway.algorithms.ppo import PPO
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace

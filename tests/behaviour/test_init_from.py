@@ -99,7 +99,7 @@ def test_a_whole_run_says_what_it_began_with_and_keeps_it(runs, tmp_path, monkey
     monkeypatch.chdir(runs)  # a path is written down whole
     assert train("sac", tmp_path / "new", "sac", "seed=4") == 0
     config = yaml.safe_load((tmp_path / "new" / "config.yaml").read_text())
-    assert config["init_from"] == {"run": str(runs / "sac")}
+    assert config["init_from"]["run"] == str(runs / "sac")
     assert f"begins with the weights of {runs / 'sac'}, best checkpoint" in (tmp_path / "new" / "run.log").read_text()
     lines = [json.loads(line) for line in (tmp_path / "new" / "metrics.jsonl").read_text().splitlines()]
     sizes = [line["train/replay_size"] for line in lines if "train/replay_size" in line]
@@ -231,3 +231,45 @@ def test_a_strangers_run_names_no_path(runs, tmp_path, capsys):
     allowed = ["train", f"config={stranger / 'config.yaml'}", "--quiet", "--trust", str(runs / "ppo")]
     assert main(allowed) == 0
     assert "begins with the weights" in (tmp_path / "new" / "run.log").read_text()
+
+
+def test_a_run_begins_with_parts_of_another(runs, tmp_path, capsys):
+    """Through the command: another input, a table of what became of it, a std of its own."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    more = ["agent.observations.actor=[pos]", "agent.observations.critic=[pos, vel]"]
+    assert main(["train", *KINDS["ppo_normalised"], *NETWORK, *more, f"run_dir={one}"]) == 0
+    keys = ["init_from.new_inputs=zero", "init_from.std=0.5", "init_from.rules=[{match: critic, from: fresh}]"]
+    shown = [each for each in NETWORK if each != "--quiet"]
+    capsys.readouterr()
+    assert main(["train", *KINDS["ppo_normalised"], *shown, f"run_dir={two}", f"init_from.run={one}", *keys]) == 0
+    said, log = capsys.readouterr().out, (two / "run.log").read_text()
+    for text in (said, log):
+        assert f"begins with the weights of {one}" in text
+        assert "resized  actor.network.layers.0.weight: 1 new: vel." in text
+        assert "new      critic.network (4)" in text
+        assert "std      0.5" in text
+    start = min(path for path in (two / "checkpoints").iterdir() if not path.is_symlink())
+    first = load_state(start, kind="checkpoint")[0]["algorithm"]
+    source = stored(one)
+    assert torch.equal(first["policy"]["actor.network.layers.0.weight"][:, :2],
+                       source["policy"]["actor.network.layers.0.weight"])  # fmt: skip
+    assert float(first["policy"]["actor.network.layers.0.weight"][:, 2].abs().max()) == 0
+    assert first["policy"]["head.log_std"].exp().tolist() == pytest.approx([0.5])
+    assert all(torch.equal(value, source["value_norm"][name]) for name, value in first["value_norm"].items())
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["init_from.rules=[{match: blokcs, from: fresh}]"], "the rule 'blokcs' matches nothing; there are actor"),
+        (["init_from.rules=[{match: actor, to: fresh}]"], "a rule is {match: ..., from: ...}"),
+        (["init_from.parts=[temperature]"], "parts names 'temperature', which is not there"),
+        (["init_from.parts=[legs]"], "parts names 'legs', which is not there; there are actor, critic, norm"),
+        (["init_from.std=-1"], "init_from.std is -1"),
+        (["init_from.std=0.5"], "std is 0.5, but Categorical has no standard deviation"),
+    ],
+)
+def test_parts_that_are_refused(runs, tmp_path, capsys, keys, said):
+    assert train("ppo", tmp_path / "new", runs / "ppo", *keys) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

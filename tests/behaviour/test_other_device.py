@@ -16,6 +16,7 @@ from gaitway.cli.main import main
 from gaitway.cli.open_run import open_run
 from gaitway.core.files import load_state, save_state
 from gaitway.core.seeding import restore_stream, stream
+from gaitway.envs.vec_env import EnvSpec
 
 TINY = {
     "ppo": ["env.id=toy/cartpole", "env.num_envs=4", "algorithm.rollout_steps=8", "total_steps=32"],
@@ -26,7 +27,7 @@ TINY = {
 SMALL = ["evaluation.episodes=1", "agent.actor_hidden=[4]", "agent.critic_hidden=[4]", "--quiet"]
 COMMANDS = {
     "eval": ["eval", "RUN", "--json"],
-    "info": ["info", "RUN", "--json"],
+    "info": ["info", "RUN", "--verify", "--json"],
     "play": ["play", "RUN", "--no-video", "--steps", "2"],
     "collect": ["collect", "RUN", "--steps", "4", "--out", "OUT", "--quiet"],
     "resume": ["resume", "RUN", "more=32", "--quiet"],
@@ -164,7 +165,8 @@ def test_a_resumed_run_goes_on_with_streams_that_the_checkpoint_decides(name, ru
 
 def test_a_teacher_trained_on_a_gpu_teaches_without_one(run):
     trained_on(run, "cuda", mode="captured")
-    assert next(load_frozen(str(run), "key", "cpu").parameters()).device.type == "cpu"
+    spec = EnvSpec.from_dict(json.loads((run / "contract.json").read_text()))
+    assert next(load_frozen(str(run), "key", spec, "cpu").parameters()).device.type == "cpu"
 
 
 def test_programs_open_it_too(run):

@@ -7,26 +7,33 @@ import pytest
 
 from gaitway.agents.actor_critic import ActorCriticConfig, MemoryConfig
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCriticConfig, SingleCriticConfig
+from gaitway.agents.hiro_policy import HiroPolicyConfig
 from gaitway.agents.observations import Observations
 from gaitway.agents.soft_actor_critic import SoftActorCriticConfig
+from gaitway.agents.switching_policy import SwitchingPolicyConfig
 from gaitway.agents.value_policy import ValuePolicyConfig
 from gaitway.algorithms.a2c import A2CConfig
 from gaitway.algorithms.ddpg import DDPGConfig
+from gaitway.algorithms.distillation import DistillationConfig
 from gaitway.algorithms.dqn import DQNConfig
 from gaitway.algorithms.evolution import CEMConfig, ESConfig, EvolvedActorConfig
 from gaitway.algorithms.ppo import PPOConfig
 from gaitway.algorithms.reinforce import ReinforceConfig
 from gaitway.algorithms.replay_algorithm import ReplayConfig
+from gaitway.algorithms.reward_streams import RewardGroup
 from gaitway.algorithms.sac import SACConfig
 from gaitway.algorithms.td3 import TD3Config
 from gaitway.cli.build import build_runner
 from gaitway.cli.config_file import write_config
 from gaitway.cli.train_config import EnvConfig, TrainConfig
 from gaitway.core.config import to_config
+from gaitway.core.schedules import Schedule
 from gaitway.runners.checkpoint import CheckpointConfig
 from gaitway.runners.evaluate import EvaluationConfig
 from gaitway.runners.logger import Logger
 from gaitway.runners.run_folder import RunFolder
+from gaitway.skills.hiro import HiroConfig
+from gaitway.skills.switching import SwitchingConfig
 
 STEPS = 8 * 16  # environment steps of one iteration
 
@@ -39,7 +46,16 @@ PRIORITISED = DQNConfig(prioritised=True, n_step=3, target_interval=7)
 PAST = {"name": "history", "reads": ["pos", "vel"], "writes": "past", "length": 4, "size": 8}
 DEEP = {"name": "mlp", "reads": ["past", "pos"], "writes": "deep", "size": 6, "hidden": [8]}
 FELT = {"name": "recurrent", "reads": ["policy"], "writes": "felt", "size": 8}
-NOVELTY = ({"name": "rnd", "weight": 0.5, "batch_size": 32}, {"name": "task", "weight": 2.0})
+NOVELTY = (
+    {"name": "rnd", "weight": 0.5, "batch_size": 32},
+    {"name": "sim_hash", "weight": 0.5},
+    {"name": "task", "weight": 2.0},
+)
+STYLE = {"name": "style", "motion": "oscillator", "hidden": (16,), "batch_size": 32, "updates": 3, "replay": 300}
+PENDULUM = {"pos": {"sin": "-sin"}, "vel": {"velocity": "-velocity"}, "action": {"torque": "-torque"}}
+SYMMETRY = {"name": "symmetry", "mirror": PENDULUM, "coef": 0.1}
+TRACKING = {"name": "tracking", "motion": "oscillator"}
+OSCILLATOR = EnvConfig("toy/oscillator", 8, options={"max_episode_steps": 23})
 SHORT_EPISODES = EnvConfig("toy/cartpole", 8, options={"max_episode_steps": 16})
 
 CASES = {
@@ -55,6 +71,16 @@ CASES = {
     "sac": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1), algorithm=SACConfig(), agent=SMALL),
     "sac, n-step": TrainConfig(env=EnvConfig("walker/run", 8, 2), algorithm=SACConfig(n_step=3), agent=NORMALISED),
     "sac, discrete": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 8), algorithm=SACConfig(), agent=SMALL),
+    "hiro": TrainConfig(  # checkpoints come every 16 steps, goals every 5
+        env=EnvConfig("walker/hurdles", 8, 1, options={"goal_space": True}),
+        algorithm=HiroConfig(),
+        agent=HiroPolicyConfig(interval=5, goal_ranges={"rootx:p": [-1, 1], "rooty:p": [-1, 1]}, **ACTOR),
+    ),
+    "switching": TrainConfig(  # checkpoints come every 16 steps, members change every 5
+        env=EnvConfig("toy/pendulum", 8, options={"max_episode_steps": 23}),
+        algorithm=SwitchingConfig(),
+        agent=SwitchingPolicyConfig(members=4, **ACTOR),
+    ),
     "a2c": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1), algorithm=A2CConfig()),
     "reinforce": TrainConfig(env=SHORT_EPISODES, algorithm=ReinforceConfig()),
     "dqn": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 8), algorithm=DQNConfig(target_interval=7), agent=VALUES),
@@ -86,7 +112,40 @@ CASES = {
     ),
     "cem": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 1), algorithm=CEMConfig(), agent=EVOLVED),
     "es": TrainConfig(env=EnvConfig("toy/cartpole", 1), algorithm=ESConfig(), agent=EVOLVED),
+    "distillation": TrainConfig(
+        env=EnvConfig("toy/pendulum", 8, options={"max_episode_steps": 23}),
+        algorithm=DistillationConfig(epochs=2, gradient_length=6, memory_noise=0.2),
+        agent=ActorCriticConfig(memory=MemoryConfig("lstm", 8), observations=Observations(("pos",), ("pos", "vel"))),
+        cast=({"name": "teacher", "teachers": "gaitway.envs.toys.controllers:swing_up", "probability": 0.5},),
+    ),
+    "teacher": TrainConfig(
+        env=EnvConfig("toy/pendulum", 8, options={"max_episode_steps": 23}),
+        algorithm=PPOConfig(terms=({"name": "imitation", "coef": {"start": 1.0, "end": 0.1, "over": 8}},)),
+        agent=ActorCriticConfig(memory=MemoryConfig("gru", 8), observations=Observations(("pos",), ("pos", "vel"))),
+        cast=(
+            {
+                "name": "teacher",
+                "teachers": "gaitway.envs.toys.controllers:swing_up",
+                "probability": {"start": 1.0, "end": 0.0, "over": 4, "kind": "decay"},
+            },
+        ),
+    ),
     "reward source": TrainConfig(env=EnvConfig("toy/pendulum", 8), rewards=NOVELTY),
+    "style with a replay": TrainConfig(env=OSCILLATOR, rewards=(STYLE, TRACKING, {"name": "task", "weight": 0.5})),
+    "reward groups": TrainConfig(
+        env=SHORT_EPISODES,
+        algorithm=PPOConfig(
+            scale_reward=True, reward_groups=(RewardGroup("new", ("rnd", "sim_hash"), episodic=False),)
+        ),
+        agent=ActorCriticConfig(critics=2),
+        rewards=NOVELTY,
+    ),
+    "symmetry": TrainConfig(env=EnvConfig("toy/pendulum", 8), algorithm=PPOConfig(terms=(SYMMETRY,))),
+    "momentum": TrainConfig(
+        env=EnvConfig("toy/pendulum", 8),
+        algorithm=PPOConfig(optimiser="sgd", momentum=0.9, learning_rate=Schedule(1e-2, 1e-3, over=5)),
+    ),
+    "sac, style": TrainConfig(env=OSCILLATOR, algorithm=SACConfig(), agent=SMALL, rewards=(STYLE,)),
     "sac, reward source": TrainConfig(
         env=EnvConfig("Hopper-v5", 8, 1), algorithm=SACConfig(n_step=3), agent=SMALL, rewards=NOVELTY
     ),

@@ -52,7 +52,7 @@ LOADER, DUMPER = (getattr(yaml, f"CSafe{kind}", getattr(yaml, f"Safe{kind}")) fo
 ARGUMENTS = {
     "eval": ["eval", "RUN", "--episodes", "1"],
     "play": ["play", "RUN", "--no-video", "--steps", "2"],
-    "info": ["info", "RUN"],
+    "info": ["info", "RUN", "--verify"],
     "collect": ["collect", "RUN", "--steps", "4", "--out", "OUT", "--quiet"],
     "resume": ["resume", "RUN", "more=32", "--quiet"],
 }

@@ -4,12 +4,20 @@ import json
 import shutil
 
 import pytest
+import torch
 import yaml
+from torch.testing import assert_close
 
+import gaitway
 from gaitway.cli import commands
+from gaitway.cli.followed_run import FollowedRun
 from gaitway.cli.main import main
+from gaitway.core.files import load_state
+from gaitway.core.seeding import stream
 from gaitway.data.dataset import Dataset
 from gaitway.data.trajectories import Trajectories
+from gaitway.envs.registry import make_env
+from gaitway.runners.collect import RandomPolicy, Taught
 
 SWINGS = ["env.id=toy/pendulum", "env.num_envs=1", "agent.actor_hidden=[8]", "agent.critic_hidden=[8]",
           "algorithm.batch_size=8", "evaluation.episodes=1", "evaluation.max_steps=10"]  # fmt: skip
@@ -118,6 +126,89 @@ class TestCollect:
         assert said in sentence(capsys)
         assert not out.exists()
 
+    def test_labels_and_codecs(self, place, tmp_path):
+        """What the run would have done, beside random actions; a driver per episode."""
+        out = tmp_path / "data"
+        arguments = ["collect", "toy/pendulum", "--label", str(place / "run"), "--teacher-share", "0.5", "--num-envs=4"]
+        assert main([*arguments, "--steps=1600", f"--out={out}", "--codec", "vel=u16_range:-2:2", "--quiet"]) == 0
+        data = Trajectories(out)
+        assert data.description == "random actions in toy/pendulum, labels by run, seed 0"
+        assert data.codecs["env/obs/vel"].name == "u16_range"
+        loaded = gaitway.load(str(place / "run"))
+        taught = []
+        for episodes in data.chunks():
+            fields = episodes.transitions()
+            expected = loaded.act({"pos": fields["obs/pos"], "vel": fields["obs/vel"]})
+            assert_close(fields["teacher/action"], expected, rtol=0, atol=2e-3)  # the codec moved what it sees
+            same = (fields["action"] == fields["teacher/action"]).flatten().split(episodes.lengths)
+            taught += [float(each.float().mean()) for each in same]
+        assert set(taught) == {0.0, 1.0}  # whole episodes
+        assert len(taught) == 8
+
+    def test_least_episodes_and_whole_ones_alone(self, tmp_path, capsys):
+        """Without a metric `success` it is the time limit that tells; episodes under way at the end have not met it."""
+        out = tmp_path / "data"
+        assert main(["collect", "toy/pendulum", "--success-only", "--episodes=3", f"--out={out}", "--quiet"]) == 0
+        data = Trajectories(out)
+        assert data.num_episodes >= 3
+        assert {length for chunk in data.chunks() for length in chunk.lengths} == {200}  # none that was under way
+        assert data.description == "random actions in toy/pendulum, seed 0, whole episodes alone"
+        assert main(["collect", "toy/pendulum", f"--out={tmp_path / 'other'}"]) == 1
+        assert "nothing says how much to record" in sentence(capsys)
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["toy/pendulum", "--follow", "runs/none"], "random actions teach nothing; name a run"),
+            (["toy/pendulum", "--label", "runs/none"], "runs/none"),
+            (["toy/pendulum", "--codec", "vel"], "write GROUP=u8_unit, GROUP=f16 or GROUP=u16_range:LOW:HIGH"),
+        ],
+    )
+    def test_recordings_that_cannot_be_made(self, arguments, said, tmp_path, capsys):
+        out = tmp_path / "data"
+        assert main(["collect", *arguments, "--steps", "10", "--out", str(out)]) == 1
+        assert said in sentence(capsys)
+        assert not out.exists()
+
+    def test_a_share_beyond_one(self, capsys):
+        with pytest.raises(SystemExit):
+            main(["collect", "toy/pendulum", "--steps=9", "--out=d", "--teacher-share", "{start: 2, end: 0, over: 9}"])
+        assert "leaves 0 to 1" in capsys.readouterr().err
+
+    def test_a_run_that_is_followed(self, place, tmp_path):
+        """The teacher plays until there is a run, then its newest checkpoint does, until the run is over."""
+        student, out = tmp_path / "student", tmp_path / "data"
+        follow = ["collect", str(place / "run"), "--follow", str(student), f"--out={out}", "--keep-latest=5", "--quiet"]
+        assert main([*follow, "--steps=300"]) == 0
+        alone = Trajectories(out)
+        assert set(alone.extras) == {"teacher/action"}
+        assert "labels for student" in alone.description
+        assert all((part["action"] == part["teacher/action"]).all() for part in [alone.transitions()])
+        shutil.copytree(place / "run", student, symlinks=True)
+        assert main(["resume", str(student), "more=20", "--quiet"]) == 0
+        assert main([*follow, "--steps=300", "--append", "--teacher-share", "{start: 1, end: 0, over: 2}"]) == 0
+        both = Trajectories(out)
+        assert both.listed[: len(alone.listed)] == alone.listed
+        fields = both.read(both.listed[-1]).transitions()
+        assert (fields["action"] != fields["teacher/action"]).all()  # iteration 2 is over: the student drives alone
+        assert main([*follow, "--append"]) == 0  # nothing says how much, and the run is over
+        assert Trajectories(out).written == both.written
+
+    def test_newer_checkpoints_are_taken_as_they_come(self, place, tmp_path):
+        student = tmp_path / "student"
+        with make_env("toy/pendulum", num_envs=3) as env:
+            obs = env.reset()
+            taught = Taught(RandomPolicy(env.spec.action, stream(0, "a")), stream(0, "b"))
+            followed = FollowedRun(student, taught, env.spec)
+            assert (followed(), taught.student, followed.steps) == (False, None, -1)
+            shutil.copytree(place / "run", student, symlinks=True)
+            assert followed()
+            before = taught.student(obs)
+            assert main(["resume", str(student), "more=20", "--quiet"]) == 0
+            assert (followed(), followed.steps) == (True, 80)
+            assert not torch.equal(taught.student(obs), before)
+            assert_close(taught.student(obs), gaitway.load(str(student), checkpoint="last").act(obs))
+
     def test_steps_must_be_some(self, capsys):
         with pytest.raises(SystemExit):
             main(["collect", "toy/pendulum", "--steps", "0", "--out", "data"])
@@ -151,10 +242,18 @@ class TestOfflineRuns:
         lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
         assert {"train/accuracy", "loss/actor", "train/updates"} <= set().union(*lines)
 
-    def test_a_dataset_that_is_gone_or_changed(self, copy, tmp_path, capsys):
-        run = tmp_path / "run"
-        assert main(["train", *OFFLINE, f"data.path={copy}", f"run_dir={run}", "total_steps=10", "--quiet"]) == 0
+    def test_a_dataset_that_has_grown_is_gone_or_changed(self, copy, tmp_path, capsys):
+        run, whole = tmp_path / "run", tmp_path / "whole"
+        for folder, steps in ((run, 10), (whole, 20)):
+            assert (
+                main(["train", *OFFLINE, f"data.path={copy}", f"run_dir={folder}", f"total_steps={steps}", "--quiet"])
+                == 0
+            )
         assert main(["collect", "toy/pendulum", "--steps=10", f"--out={copy}", "--append", "--quiet"]) == 0
+        assert main(["resume", str(run), "until=20", "--quiet"]) == 0  # with what it began with, bit for bit
+        assert info(run, capsys)["parameters_sha256"] == info(whole, capsys)["parameters_sha256"]
+        shutil.rmtree(copy)
+        assert main(["collect", "toy/pendulum", "--steps=10", f"--out={copy}", "--seed=7", "--quiet"]) == 0
         capsys.readouterr()
         assert main(["resume", str(run), "more=10", "--quiet"]) == 1
         assert "has changed: its fingerprint is" in sentence(capsys)
@@ -175,6 +274,8 @@ class TestOfflineRuns:
             ([*PLAYED, "data.path=swings", "data.shared=1"], "did you mean 'data.share'"),
             ([*PLAYED, "data.path=swings", "data.prefill=true", "algorithm.replay_size=50"], "replay_size=100 or more"),
             (["env.id=toy/pendulum", "data.path=swings"], "ppo learns from what it plays alone"),
+            (["env.id=toy/pendulum", "pretrain.iterations=2"], "name it by data.path=DIR"),
+            ([*PLAYED, "data.path=swings", "pretrain.iterations=2"], "td3 has no stage before it plays"),
         ],
     )
     def test_mistakes_are_found_before_anything_is_written(self, arguments, said, place, tmp_path, capsys, monkeypatch):
@@ -183,6 +284,21 @@ class TestOfflineRuns:
         assert main(["train", *arguments, f"run_dir={run}", "--quiet"]) == 1
         assert said in sentence(capsys)
         assert not run.exists()
+
+
+def test_two_stages_by_command(place, tmp_path, capsys):
+    small = ["env.id=toy/pendulum", "env.num_envs=2", "algorithm.rollout_steps=8", "algorithm.minibatches=2",
+             "agent.actor_hidden=[8]", "agent.critic_hidden=[8]", "evaluation.episodes=1", "evaluation.max_steps=5",
+             "checkpoints.interval=16", f"data.path={place / 'swings'}", "pretrain.iterations=2"]  # fmt: skip
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["train", *small, "total_steps=64", f"run_dir={whole}", "--quiet"]) == 0
+    assert main(["train", *small, "total_steps=16", f"run_dir={parts}", "--quiet"]) == 0
+    assert main(["resume", str(parts), "until=64", "--quiet"]) == 0
+    assert "the dataset's stage ends after 2 iterations, as planned" in (whole / "run.log").read_text()
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert {"loss/imitation", "data/passes", "loss/surrogate"} <= set().union(*lines)
+    first, second = (load_state(each / "checkpoints" / "last", kind="checkpoint")[0] for each in (whole, parts))
+    assert first["iteration"] == second["iteration"] == 4
 
 
 @pytest.mark.parametrize("how", [["data.prefill=true"], ["data.share=0.5"]])

@@ -12,7 +12,8 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
-from gaitway.cli.compose import Composed, compose, list_experiments, read_config, write_config
+from gaitway.cli.compose import Composed, compose, read_config, write_config
+from gaitway.cli.presets import list_experiments
 from gaitway.core.config import ConfigError, choose, flatten, from_config, to_config
 
 

@@ -368,12 +368,15 @@ def test_a_run_may_name_the_policy_of_another(run, tmp_path, capsys):
     assert any("loss/action_distance" in line for line in metrics(tmp_path / "near"))
     capsys.readouterr()
     answer(capsys, "eval", str(tmp_path / "near"), "--json")
-    policy = load_frozen(str(plain), "frozen", "cpu")
+    spec = make_env("toy/pendulum", num_envs=1).spec
+    policy = load_frozen(str(plain), "frozen", spec, "cpu")
     assert not any(parameter.requires_grad for parameter in policy.parameters())
     with pytest.raises(ConfigError, match=r"frozen: what acts in .* is more than a policy; name a run without a cast"):
-        load_frozen(str(run), "frozen", "cpu")
+        load_frozen(str(run), "frozen", spec, "cpu")
     with pytest.raises(ConfigError, match="frozen is 3; name the folder of a run"):
-        load_frozen(3, "frozen", "cpu")
+        load_frozen(3, "frozen", spec, "cpu")
+    with pytest.raises(ConfigError, match="frozen: 'own_lists:Steady' is no function; name one that maps"):
+        load_frozen("own_lists:Steady", "frozen", spec, "cpu")
 
 
 # --- Mistakes --------------------------------------------------------------------------------------------------------
@@ -439,6 +442,24 @@ MISTAKES = {
     "no frozen run": (
         ["algorithm.terms=[{name: action_distance, frozen: runs/none}]"],
         "there is no folder runs/none; give the run_dir of a run",
+    ),
+    "no teacher": (["cast=[teacher]"], "cast[0]: teacher needs teachers; write {name: teacher, teachers: ...}"),
+    "no run of a teacher": (["cast=[{name: teacher, teachers: runs/none}]"], "there is no folder runs/none; give the"),
+    "no function of a teacher": (
+        ["cast=[{name: teacher, teachers: [own_lists:nobody]}]"],
+        "cast[0].teachers[0]: the module 'own_lists' has no 'nobody'",
+    ),
+    "a probability above 1": (
+        ["cast=[{name: teacher, teachers: 'gaitway.envs.toys.controllers:swing_up', probability: 1.5}]"],
+        "cast[0].probability is 1.5; use",
+    ),
+    "imitation without a teacher": (
+        ["algorithm.terms=[imitation]"],
+        "loss imitation reads 'teacher/action', which nobody writes",
+    ),
+    "an unknown form": (
+        ["algorithm.terms=[{name: imitation, form: l3}]"],
+        "algorithm.terms[0].form is the text 'l3'; expected 'l2', 'squared'",
     ),
     "a start before the first step": (["cast=[{name: recorder, path: x, start: -1}]"], "cast[0].start is -1; use"),
 }

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from gaitway.cli.main import main
+from gaitway.core.files import load_state, save_state
 
 TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
         "evaluation.episodes=2", "evaluation.interval=256", "checkpoints.interval=128", "total_steps=512"]  # fmt: skip
@@ -50,6 +51,60 @@ def test_info(run, capsys):
     assert {"format_version", "best", "last"} <= set(found)
 
 
+def test_info_verifies_what_a_checkpoint_says(run, tmp_path, capsys):
+    main(["info", str(run), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    main(["info", str(run), "--json", "--verify"])
+    assert json.loads(capsys.readouterr().out) == said
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, symlinks=True)
+    rewrite_facts(copy, lambda facts: facts | {"parameters_sha256": "0" * 64})
+    assert main(["info", str(copy)]) == 0  # it is what the checkpoint says
+    assert main(["info", str(copy), "--verify"]) == 1
+    assert f"have the fingerprint {said['parameters_sha256']}, but it says 00000" in capsys.readouterr().err
+    rewrite_facts(copy, lambda facts: {})  # as checkpoints were before they knew it
+    capsys.readouterr()
+    assert main(["info", str(copy), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found | {"run_dir": said["run_dir"]} == said
+
+
+def rewrite_facts(run, change):
+    path = (run / "checkpoints" / "last").resolve()
+    state, meta = load_state(path, kind="checkpoint")
+    save_state(path, state, kind="checkpoint", meta=meta | {"facts": change(meta["facts"])})
+
+
+def test_commands_that_read_files_load_no_torch(run, tmp_path):
+    # one process for all of them: it ends with the first that does
+    program = """
+import sys
+from gaitway.cli.main import main
+from gaitway.core.files import load_state, save_state
+run, out = sys.argv[1:]
+for command in (["list", "experiments"], ["info", run], ["plot", run, "--metric", "loss/value"], ["plot", run],
+                ["compare", run, run, "--out", out], ["info", run + "x"]):
+    main(command)
+    assert "torch" not in sys.modules, command
+"""
+    command = [sys.executable, "-c", program, str(run), str(tmp_path / "out.png")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"there is no folder {run}x (did you mean {run}?)" in done.stderr
+    assert (run / "plots" / "loss_value.png").stat().st_size > 1000
+
+
+def test_presets_of_ones_own(tmp_path, capsys):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\n# Mine.\nseed: 11\n")
+    assert main(["list", "experiments", "--config-dir", str(tmp_path), "--json"]) == 0
+    assert {"id": "mine", "description": "Mine."} in json.loads(capsys.readouterr().out)
+    assert main(["train", "experiment=mine", "--config-dir", str(tmp_path), "--show-config"]) == 0
+    assert "seed: 11" in capsys.readouterr().out
+    assert main(["train", "--config-dir", str(tmp_path / "gone"), "--show-config"]) == 1
+    assert "is not a folder" in capsys.readouterr().err
+
+
 def test_eval_repeats_the_summary(run, capsys):
     assert main(["eval", str(run), "--checkpoint", "last", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -71,6 +126,14 @@ def test_resume_goes_on(run, tmp_path, capsys):
 def test_plot_writes_pictures(run, capsys):
     assert main(["plot", str(run)]) == 0
     assert (run / "plots" / "learning_curve.png").stat().st_size > 1000
+
+
+def test_plot_draws_any_metric(run, tmp_path, capsys):
+    out = tmp_path / "two.png"
+    assert main(["plot", str(run), "--metric", "loss/value", "time/seconds", "--out", str(out)]) == 0
+    assert out.stat().st_size > 1000
+    assert main(["plot", str(run), "--metric", "loss/valeu"]) == 1
+    assert "no run has the metric 'loss/valeu' (did you mean 'loss/value'?)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("what", ["envs", "robots", "algorithms", "experiments"])

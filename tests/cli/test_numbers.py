@@ -75,10 +75,12 @@ def test_train_refuses(case, refused, tmp_path):
         (BOMB, "multiplies by aliases into"),
         ("a: &a [*a]", "is nested too deeply, or contains itself"),
         ("a: " + "[" * 5000 + "]" * 5000, "is nested too deeply"),
+        ("[" * 200_000, "is nested too deeply"),  # libyaml would overflow the stack
+        ("- " * 200_000 + "1", "is nested too deeply"),
         ("a: " + "1" * 2_000_000, "has 2,000,003 bytes; a configuration has at most 1,000,000"),
         ("seed: 2001-99-99", "holds a value that cannot be read (month must be in 1..12)"),
     ],
-    ids=["bomb", "itself", "deep", "large", "date"],
+    ids=["bomb", "itself", "deep", "deeper", "deep by columns", "large", "date"],
 )
 def test_files_that_only_seem_small_are_refused(text, said, refused, tmp_path):
     (tmp_path / "mine.yaml").write_text(text)
@@ -121,7 +123,7 @@ def test_counts_of_commands_are_whole_numbers(command, number, capsys):
     assert "is not a whole number of at least 1, such as 1000 or 1e6" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["eval"], ["info"], ["play", "--no-video"], ["resume", "more=100"]])
+@pytest.mark.parametrize("command", [["eval"], ["info", "--verify"], ["play", "--no-video"], ["resume", "more=100"]])
 def test_other_networks_than_were_trained_are_named(command, run, refused, monkeypatch):
     text = (run / "config.yaml").read_text()
     try:

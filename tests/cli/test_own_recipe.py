@@ -145,7 +145,7 @@ def test_a_recipe_of_ours_with_another_algorithm_keeps_its_name(capsys):
     [
         ([f"algorithm.name={NAME}", "algorithm.units=1"], "did you mean 'algorithm.unit'?"),
         ([f"algorithm.name={NAME}", "algorithm.unit=x"], "algorithm.unit is the text 'x'; expected a number (from"),
-        ([f"algorithm.name={NAME}", "agent.critics=1"], "there is no key 'agent.critics'"),
+        ([f"algorithm.name={NAME}", "agent.critic_count=1"], "there is no key 'agent.critic_count'"),
         ([f"algorithm.name={NAME}", "data.path=x"], "learns from what it plays alone"),
         (["algorithm.name=own_scaled_ppo:RECIP"], "has no 'RECIP' (did you mean 'RECIPE'?)"),
         (["algorithm.name=own_scaled_ppoo:RECIPE"], "algorithm.name: there is no module 'own_scaled_ppoo'"),
@@ -173,7 +173,7 @@ def test_a_run_whose_module_has_gone_says_so(run, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, symlinks=True)
     (copy / "config.yaml").write_text((run / "config.yaml").read_text().replace("own_scaled_ppo:", "gone:"))
-    assert main(["info", str(copy), "--trust", "gone"]) == 1
+    assert main(["info", str(copy), "--verify", "--trust", "gone"]) == 1
     assert "algorithm.name: there is no module 'gone' for 'gone:RECIPE'" in capsys.readouterr().err
 
 

@@ -229,7 +229,7 @@ def test_without_ffmpeg_the_film_is_a_gif(here, capsys, monkeypatch):
         (["runs/frist"], "there is no folder runs/frist, and no environment 'runs/frist'"),
         (["gymnasium:CratPole-v1"], "did you mean CartPole-v1"),
         (["toy/cue"], "toy/cue cannot be drawn; --no-video plays it without pictures"),
-        (["toy/cue", "--policy", "rnadom"], "--policy is 'rnadom' (did you mean 'random'?); use random, zero or a run"),
+        (["toy/cue", "--policy", "rnadom"], "--policy is 'rnadom' (did you mean 'random'?); use random, zero, a run"),
         (["Hopper-v5", "--video", "film.avi"], "let its name end in .mp4 or .gif"),
         (["Hopper-v5", "--video", "file/film.gif"], "cannot write file/film.gif"),
         (["Hopper-v5", "--video", "folder.gif"], "cannot write folder.gif: it is a folder"),

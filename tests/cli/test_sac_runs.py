@@ -156,7 +156,7 @@ def test_the_algorithm_brings_the_defaults_of_its_networks(capsys):
     assert main(["train", "env.id=toy/pendulum", "--show-config"]) == 0
     shown = capsys.readouterr().out
     assert "rollout_steps" in shown
-    assert "critics" not in shown
+    assert "critics: 1" in shown
 
 
 def plain(**sections):

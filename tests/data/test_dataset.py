@@ -82,9 +82,19 @@ def test_another_dataset_is_refused(tmp_path):
     found = write(tmp_path / "data", episodes(2, 3))
     sha256 = Dataset.open(found).sha256
     assert Dataset.open(found, sha256).sha256 == sha256
-    write(found, episodes(4))
-    with pytest.raises(DatasetError, match=rf"data has changed: its fingerprint is \w+ and .* {sha256[:12]}; restore"):
-        Dataset.open(found, sha256)
+    other = write(tmp_path / "other", changed(episodes(2, 3), "action", 4, 0.5))
+    with pytest.raises(DatasetError, match=rf"other has changed: its fingerprint is \w+ and .* {sha256[:12]}; restore"):
+        Dataset.open(other, sha256)
+
+
+def test_a_dataset_that_was_appended_to_ends_where_it_did(tmp_path):
+    found = write(tmp_path / "data", episodes(2, 3), episodes(1, seed=2))
+    before = Dataset.open(found)
+    write(found, episodes(4, seed=1))
+    again, now = Dataset.open(found, before.sha256), Dataset.open(found)
+    assert (again.num_steps, again.num_episodes, again.mean_return) == (6, 3, before.mean_return)
+    assert [chunk.num_steps for chunk in again.chunks()] == [5, 1]
+    assert (now.num_steps, now.sha256 == before.sha256) == (10, False)
 
 
 def test_numbers_that_are_not_finite_are_refused():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from step_model import ACTION, EXTRAS, GROUPS, World, check_transitions, make
+from step_model import ACTION, EXTRAS, GROUPS, PHASE, World, check_transitions, make, make_with_decisions
 from torch.testing import assert_close
 
 from gaitway.core.workspace import Workspace
@@ -75,6 +75,81 @@ class TestAgainstLists:
         assert torch.equal(parts.draw((200,)), index)
         for name, value in whole.gather(index).items():
             assert torch.equal(value, parts.gather(index)[name])
+
+
+class TestWindowsOfDecisions:
+    """Against a staging ring of plain lists, on random episodes with terminations, time limits and cuts."""
+
+    @pytest.mark.parametrize("ends", [0.05, 0.15, 0.7])  # the last has many episodes of one step
+    @pytest.mark.parametrize("interval", [1, 2, 5])
+    @pytest.mark.parametrize("only", [False, True])
+    def test_every_window(self, interval, ends, only):
+        self.compare(World(3, interval, ends=ends, interval=interval), rows=9, only=only)
+
+    @pytest.mark.parametrize("interval", [1, 5])
+    def test_rows_that_only_reset(self, interval):
+        self.compare(World(2, 3, reset_rows=True, interval=interval), rows=7, only=False)
+        self.compare(World(2, 4, reset_rows=True, interval=interval), rows=7, only=True)
+
+    def test_a_ring_of_one_row(self):
+        self.compare(World(3, 5, interval=5), rows=1, only=False)
+
+    def compare(self, world, rows, only, gamma=0.9, additions=25):
+        count = len(world.streams)
+        replay = make_with_decisions(rows * count, world, only, gamma=gamma)
+        twin = make_with_decisions(rows * count, world, only, gamma=gamma)
+        met = 0
+        for _ in range(additions):
+            replay.add(world.advance(world.random.randint(1, 2 * rows + 1)))
+            if world.random.random() < 0.15:
+                world.restart()
+                replay.cut()
+            expected = world.decision_windows(rows, gamma, only)
+            assert replay.size == len(expected)
+            if expected:
+                every = replay.slots(replay.first_row, replay.stop_row)
+                assert len(every) == len(expected)
+                assert set(replay.draw((50,)).tolist()) <= set(every.tolist())
+                assert check_transitions(replay.gather(every), expected) == set(expected)
+                met += len(expected)
+        assert met > 50
+        twin.load_state_dict(replay.state_dict())
+        index = replay.draw((300,))
+        assert torch.equal(twin.draw((300,)), index)
+        for name, value in replay.gather(index).items():
+            assert torch.equal(value, twin.gather(index)[name]), name
+
+    def test_windows_differ_in_length(self):
+        world = World(4, 0, ends=0.1, interval=5)
+        replay = make_with_decisions(400, world)
+        replay.add(world.advance(90))
+        found = replay.gather(replay.slots(replay.first_row, replay.stop_row))["steps"]
+        assert set(found.tolist()) == {1, 2, 3, 4, 5}
+
+    def test_what_is_stored_need_not_be_an_action(self):
+        world = World(2, 1, interval=3)
+        ws, slots = world.advance(20), torch.arange(5)
+        decisions = step_rows.Decisions(PHASE)
+        extras = EXTRAS | {PHASE: ((), torch.int64)}
+        replay = StepReplay(40, 2, GROUPS, None, extras=extras, n_step=3, decisions=decisions, seed=0)
+        replay.add(ws)
+        fields, whole = replay.gather(slots), make_with_decisions(40, world)
+        whole.add(ws)
+        assert "action" not in fields
+        assert "action" not in replay.rows(0, 3)
+        for name, value in fields.items():
+            assert torch.equal(value, whole.gather(slots)[name]), name
+
+    def test_other_decisions_are_another_replay(self):
+        world = World(2, 1, interval=3)
+        replay = make_with_decisions(40, world)
+        replay.add(world.advance(9))
+        with pytest.raises(ValueError, match="decisions"):
+            make_with_decisions(40, world, only=True).load_state_dict(replay.state_dict())
+
+    def test_a_phase_that_is_not_stored(self):
+        with pytest.raises(ValueError, match=r"'decision/phase'.*int64 scalar"):
+            StepReplay(10, 1, GROUPS, ACTION, n_step=2, decisions=step_rows.Decisions(PHASE))
 
 
 class TestMistakesAreCaught:

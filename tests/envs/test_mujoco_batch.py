@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import mujoco
 import numpy as np
 import pytest
 import torch
+from mujoco.batch import Batch
 
 from gaitway.core.seeding import instance_generator
+from gaitway.envs.batch_task import BatchTask
+from gaitway.envs.check import check_env
 from gaitway.envs.mujoco_batch import MujocoBatchEnv, choose_num_threads
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.gym_v5.runners import asset_spec
-from gaitway.envs.vec_env import Step
+from gaitway.envs.vec_env import ActionSpec, Component, ObservationGroup, Step
 
 
 def make(id: str = "Hopper-v5", num_envs: int = 4, **keywords: Any) -> MujocoBatchEnv:
@@ -411,3 +415,84 @@ def test_call_reaches_the_task() -> None:
     assert env.elapsed.tolist() == [3, 4]
     with pytest.raises(AttributeError, match="neither walker/run nor its task has a method 'fly'"):
         env.call("fly")
+
+
+class Cart(BatchTask):
+    """A slider whose action is a place it jumps to; every second step the target it is shown moves on."""
+
+    id, max_episode_steps = "own/cart", 5
+    groups = (
+        ObservationGroup("policy", (Component("x", 1, "m"), Component("target", 1, "m")), (2,)),
+        ObservationGroup("picture", (Component("pixels", 4),), (4,), dtype="uint8"),
+    )
+    metrics = ("given", "old_target")
+    action = ActionSpec("continuous", ("left", "right"), (-1.0, -1.0), (1.0, 1.0), meaning="difference")
+    frame_skip = 1
+    layout_shapes: ClassVar = {"row": ()}
+    draws_in_steps = True
+
+    def __init__(self) -> None:
+        self.model = mujoco.MjModel.from_xml_string(
+            '<mujoco><worldbody><body><joint name="x" type="slide" axis="1 0 0"/><geom size="0.1"/></body></worldbody>'
+            '<actuator><position joint="x" kp="10"/></actuator></mujoco>'
+        )
+
+    def attach(self, batch: Batch) -> None:
+        super().attach(batch)
+        self.memory["target"] = np.zeros(batch.nsim)
+
+    def draw_many(self, generators: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return {"qpos": np.zeros((len(rows), 1)), "qvel": np.zeros((len(rows), 1)), "row": rows.astype(float)}
+
+    def start(self, rows: Any) -> None:
+        self.memory["target"][rows] = 0.0
+
+    def actuate(self, action: np.ndarray) -> None:
+        self.ctrl[:, 0] = action[:, 1] - action[:, 0]
+
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Any) -> None:
+        reward[:] = metrics["old_target"][:] = self.memory["target"]
+        metrics["given"][:] = action[:, 0]
+
+    def go_on(self, ended: np.ndarray) -> None:
+        self.memory["target"][~ended] += 1.0 + self.numbers.of_step("target", 1)[:, 0].numpy()[~ended]
+
+    def observe(self, rows: Any, out: Any) -> None:
+        out["policy"][:, 0] = self.qpos[rows, 0]
+        out["policy"][:, 1] = self.memory["target"][rows]
+        out["picture"][:] = 200
+
+
+def test_a_task_has_actions_of_its_own_and_draws_for_rows_it_knows() -> None:
+    env = MujocoBatchEnv(Cart(), 3)
+    assert env.spec.action.names == ("left", "right")
+    assert env.spec.action.meaning == "difference"
+    assert env.task.layout["row"].tolist() == [0.0, 1.0, 2.0]
+    step = env.step(torch.tensor([[1.0, 0.25]] * 3))
+    assert env.task.ctrl[:, 0].tolist() == [-0.75] * 3
+    assert step.metrics["given"].tolist() == [1.0] * 3
+
+
+def test_what_changes_after_the_reward_is_seen_by_those_who_go_on() -> None:
+    env = MujocoBatchEnv(Cart(), 2)
+    env.set_elapsed(torch.tensor([0, 4]))  # the second one ends in this step
+    step = env.step(torch.zeros(2, 2))
+    assert step.reward.tolist() == [0.0, 0.0]  # judged by the old target
+    assert 1.0 <= float(step.obs["policy"][0, 1]) < 2.0
+    assert torch.equal(step.obs["policy"][0], step.final_obs["policy"][0])
+    assert step.final_obs["policy"][1, 1] == 0.0  # an ended row keeps what it was told
+    assert env.step(torch.zeros(2, 2)).reward.tolist()[0] == step.obs["policy"][0, 1]
+
+
+def test_groups_that_are_no_floats_keep_their_type() -> None:
+    env = MujocoBatchEnv(Cart(), 2, dtype=torch.float64)
+    step = env.step(torch.zeros(2, 2))
+    assert [group.dtype for group in env.spec.groups] == ["float64", "uint8"]
+    assert step.obs["picture"].dtype == torch.uint8
+    assert step.obs["picture"].tolist() == [[200] * 4] * 2
+    assert step.final_obs["policy"].dtype == torch.float64
+
+
+def test_numbers_of_steps_pass_all_checks() -> None:
+    report = check_env(lambda num_envs, seed: MujocoBatchEnv(Cart(), num_envs, seed=seed), steps=30)
+    assert report.ok, str(report)

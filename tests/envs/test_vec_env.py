@@ -8,7 +8,7 @@ import pytest
 
 from gaitway.core.files import finite
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import ActionSpec, Component, Drive, EnvSpec, ObservationGroup
 
 GROUP = ObservationGroup("policy", (Component("joints", 2, "rad"), Component("speed", 1, "m/s")), (3,))
 ACTION = ActionSpec("continuous", ("hip", "knee"), (-1.0, -1.0), (1.0, 1.0), unit="rad")
@@ -35,6 +35,18 @@ class TestContract:
         assert found.groups[0].components[0] == joints
         assert found.groups[0].components[1].steps_ago == 2
         assert found.action.offset == (0.1, -0.8)
+
+    def test_what_a_robot_needs_travels(self):
+        drive = Drive(("hip", "knee"), (0.0, 0.9), (60.0, 60.0), (1.5, 1.5), (23.7, 35.5), physics_dt=0.005)
+        speed = Component("speed", 1, "m/s", scale=2.0, offset=0.5, clip=100.0, noise=0.1, frame="base")
+        group = replace(GROUP, components=(GROUP.components[0], speed))
+        said = replace(SPEC, groups=(group,), drive=drive, action=replace(ACTION, meaning="joint_offset"))
+        found = EnvSpec.from_dict(on_disk(said))
+        assert found == said
+        assert (found.groups[0].components[1].noise, found.drive) == (0.1, drive)
+        assert replace(speed, noise=0.0) == speed  # a policy does not mind less noise
+        with pytest.raises(ValueError, match="kp has 1 numbers for 2 joints"):
+            replace(drive, kp=(60.0,))
 
     def test_limits_that_are_not_there_are_read_back(self):
         free = replace(SPEC, action=replace(ACTION, low=(-math.inf, -1.0), high=(math.inf, 2.0)))

@@ -40,7 +40,11 @@ def pixels(name: str) -> np.ndarray:
 
 
 def test_every_environment_has_a_picture_and_the_page_shows_it(script) -> None:
-    robots = {name for name in NATIVE_TASKS if name.partition("/")[0] in ROBOTS}
+    robots = {
+        name
+        for name, task in NATIVE_TASKS.items()
+        if name.partition("/")[0] in ROBOTS and not task.module.startswith("legged")
+    }
     assert set(script.names()) == {name for name in robots if not name.endswith("-fixed")}
     for name in script.names():
         file = f"{name.replace('/', '_')}.jpg"

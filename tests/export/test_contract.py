@@ -37,8 +37,8 @@ def test_what_a_contract_says(plain, run):
     pos, vel = plain["inputs"]
     assert [(part["name"], part["start"], part["size"]) for part in pos["components"]] == [("cos", 0, 1), ("sin", 1, 1)]
     assert vel["components"][0] == {
-        "start": 0, "name": vel["components"][0]["name"], "size": 1, "unit": "8 rad/s", "scale": 1.0, "history": 1,
-        "steps_ago": 0,
+        "start": 0, "name": vel["components"][0]["name"], "size": 1, "unit": "8 rad/s", "scale": 1.0, "offset": 0.0,
+        "clip": None, "noise": 0.0, "frame": "", "history": 1, "steps_ago": 0,
     }  # fmt: skip
     assert pos["normalisation"]["clip"] == 10.0
     (memory,) = plain["memories"]
@@ -105,6 +105,36 @@ class TestDifferences:
             contract["inputs"][1]["components"][0]["unit"] = "turns"
 
         assert "unit of 'velocity'" in differing(change)
+
+
+class TestDrives:
+    """What executes the actions, where both contracts tell."""
+
+    DRIVE = {  # noqa: RUF012
+        "joints": ["hip", "knee"], "default_pose": [0.0, 0.9], "kp": [60.0, 60.0], "kd": [1.5, 1.5],
+        "effort": [23.7, 35.5], "physics_dt": 0.005, "quaternion": "wxyz",
+    }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"joints": ["knee", "hip"]}, "the order of joints differs from joint 0 on: 'hip' in A, 'knee' in B"),
+            ({"kp": [60.0, 35.0]}, "the kp of 'knee': 60 in A, 35 in B"),
+            ({"default_pose": [0.0, 0.8]}, "the default_pose of 'knee': 0.9 in A, 0.8 in B"),
+            ({"effort": [1.0, 35.5]}, "the effort of 'hip': 23.7 in A, 1 in B"),
+            ({"physics_dt": 0.004}, "the physics_dt of the drive: 0.005 in A, 0.004 in B"),
+            ({"quaternion": "xyzw"}, "the quaternion of the drive: 'wxyz' in A, 'xyzw' in B"),
+        ],
+    )
+    def test_each_is_named(self, plain, tmp_path, changes, words):
+        for name, drive in (("A", self.DRIVE), ("B", self.DRIVE | changes)):
+            (tmp_path / name).write_text(json.dumps(plain | {"drive": drive}))
+        found = first_difference(read_interface(tmp_path / "A"), read_interface(tmp_path / "B"))
+        assert words in found.replace(f"{tmp_path}/", "")
+
+    def test_what_one_does_not_tell_is_not_compared(self, plain, exported, tmp_path):
+        (tmp_path / "B").write_text(json.dumps(plain | {"drive": self.DRIVE}))
+        assert first_difference(read_interface(exported), read_interface(tmp_path / "B")) is None
 
 
 class TestCommand:

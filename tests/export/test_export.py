@@ -145,6 +145,39 @@ class TestKinds:
         assert np.abs(found[:, 1]).max() == np.float32(0.01)  # the limit of one action; the other has none
         assert np.abs(found[:, 0]).max() > 0.01
 
+    def test_a_component_that_an_estimate_replaces_may_be_anything(self, tmp_path):
+        """T-PRIVATE: what the actor must not see is NaN, left out or told, and the action has the same bits."""
+        body = ObservationGroup("body", (Component("gyro", 2), Component("speed", 2), Component("angle", 1)), (5,))
+        truth = ObservationGroup("truth", (Component("speed", 2),), (2,))
+        spec = EnvSpec("robot", (body, truth), ActionSpec("continuous", ("a",), (-9.0,), (9.0,)), 0.02, 100)
+        tells = {"name": "estimator", "reads": ["body.gyro"], "writes": "speed", "target": ["truth"],
+                 "into": ["body.speed"], "replace": 0.5, "memory": "gru", "memory_size": 4}  # fmt: skip
+        config = ActorCriticConfig(blocks=(tells,), observations=Observations(("body",), ("body", "truth")))
+        policy = trained(ActorCritic(spec, config, torch.Generator().manual_seed(0)))
+        policy.actor.network.last.weight.data.mul_(100.0)
+        step = PolicyStep(policy)
+        assert step.input_names == ["obs/body", "estimate/speed/memory_in"]
+        programs.write_onnx(programs.trace(step), step, tmp_path / "policy.onnx")
+        contract = export_folder._contract(step, subject(policy), tmp_path, ["policy.onnx"])
+        assert [entry.get("unread", False) for entry in contract["inputs"][0]["components"]] == [False, True, False]
+        (tmp_path / "policy_contract.json").write_text(json.dumps(contract))
+        runner, draw, state = RobotRunner(tmp_path, batch=3), np.random.default_rng(0), policy.initial_state(3, "cpu")
+        for _ in range(3):
+            seen = draw.normal(size=(3, 5)).astype(np.float32)
+            with torch.no_grad():
+                wanted, state = policy.act({"body": torch.from_numpy(seen)}, state, False)
+            told = {"gyro": seen[:, :2], "angle": seen[:, 4:]}
+            spoilt = seen.copy()
+            spoilt[:, 2:4] = np.nan
+            before, found = runner.memory, []
+            for shown in (seen, spoilt, told, told | {"speed": np.full((3, 2), np.inf)}):
+                runner.memory = dict(before)
+                found.append(runner({"body": shown}))
+            assert all(np.array_equal(each, found[0]) for each in found)
+            assert difference(found[0], limited(wanted, spec.action).numpy()) <= TOLERANCE
+        with pytest.raises(ValueError, match="not finite in 'angle'"):
+            runner({"body": np.where(np.arange(5) == 4, np.nan, seen).astype(np.float32)})
+
 
 class Smooth(Agent):
     """The mean of this action and the last one."""

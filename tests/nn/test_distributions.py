@@ -283,3 +283,36 @@ def test_state_dependent_noise_for_an_action():
     assert make_distribution(FREE, "state_dependent_noise", latent=6).inputs == 6
     with pytest.raises(ValueError, match="needs the option latent"):
         make_distribution(BOX, "state_dependent_noise")
+
+
+@pytest.mark.parametrize("std_type", ["log", "scalar"])
+def test_each_action_has_its_floor(std_type):
+    head = Gaussian(3, init_std=0.5, std_type=std_type, std_floor=(0.1, 0.2, 0.3))
+    with torch.no_grad():
+        head.spread.copy_(torch.tensor([0.15, 0.15, 0.15]).log() if std_type == "log" else torch.full((3,), 0.15))
+    output = torch.zeros(2, 3)
+    params, log_prob, _ = head.score(output, torch.ones(2, 3))
+    expected = torch.tensor([0.15, 0.2, 0.3])
+    torch.testing.assert_close(head.std(params)[0], expected)
+    torch.testing.assert_close(head.std(head(output))[1], expected)
+    torch.testing.assert_close(log_prob, torch.distributions.Normal(0.0, expected).log_prob(torch.ones(2, 3)).sum(-1))
+    (gradient,) = torch.autograd.grad(log_prob.sum(), head.spread)
+    assert [bool(each) for each in gradient] == [True, False, False]
+    assert head.at_bound(params) == 4
+    with pytest.raises(ValueError, match="one number for each of the 3 actions"):
+        Gaussian(3, std_floor=(0.1,))
+    with pytest.raises(ValueError, match="between 1e-06 and init_std"):
+        Gaussian(1, init_std=0.5, std_floor=(0.6,))
+    with pytest.raises(ValueError, match="below std_floor"):
+        head.set_std(0.25)
+
+
+def test_a_bounded_mean_stays_within_the_limits():
+    head = Gaussian(2, (-1.0, 0.0), (1.0, 4.0), mean_activation="tanh")
+    output = torch.tensor([[0.5, -100.0], [100.0, 0.0]])
+    expected = torch.tensor([[math.tanh(0.5), 0.0], [1.0, 2.0]])
+    torch.testing.assert_close(head.mode(head(output)), expected)
+    torch.testing.assert_close(head.mode(head.score(output, output)[0]), expected)
+    torch.testing.assert_close(head.sampler(None)(output)[1], expected)
+    with pytest.raises(ValueError, match="a squashed Gaussian has its tanh"):
+        SquashedGaussian(2, mean_activation="tanh")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import time
 
 import pytest
@@ -40,7 +41,9 @@ def _cluster():
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("PYTHONPATH", os.path.dirname(__file__))
+        before = signal.getsignal(signal.SIGTERM)
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+        signal.signal(signal.SIGTERM, before)  # Ray puts its own there
         yield
         ray.shutdown()
 

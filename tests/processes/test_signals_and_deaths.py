@@ -331,7 +331,7 @@ class TestCommands:
         def broken(options):
             raise BrokenPipeError(32, "Broken pipe")
 
-        monkeypatch.setattr("gaitway.cli.commands.list_what", broken)
+        monkeypatch.setattr("gaitway.cli.look.list_what", broken)
         assert main(["list", "envs"]) == 1
         assert "raised BrokenPipeError: [Errno 32] Broken pipe" in capsys.readouterr().err
 

@@ -190,7 +190,7 @@ def test_the_algorithm_learns_from_the_total():
     runner._collect()
     runner._annotate(Now())
     runner.algorithm.prepare(runner.rollout)
-    assert_close(runner.algorithm._reward, torch.full((8, 4), 14.0))
+    assert_close(runner.algorithm._rewards[0], torch.full((8, 4), 14.0))
 
 
 def test_without_sources_nothing_is_written_and_nothing_changes():
@@ -437,7 +437,9 @@ def test_prioritised_draws_are_rewarded_like_others():
     algorithm = DQN(policy, config, num_envs=4)
     runner = OffPolicyRunner(env, algorithm, BASE, rewards=[Pole(3.0)])
     total = algorithm._total_reward
-    algorithm._total_reward = lambda rewards, index: seen.append((index.clone(), total(rewards, index))) or seen[-1][1]
+    algorithm._total_reward = lambda rewards, index, length=None: (
+        seen.append((index.clone(), total(rewards, index))) or seen[-1][1]
+    )
     runner.learn(64)
     assert seen
     for index, reward in seen:

@@ -1,5 +1,7 @@
 """Recording: every step as the environment gave it, memories forgotten at ends, random actions that are."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,12 @@ import torch
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
 from gaitway.agents.policy import InferencePolicy
 from gaitway.core.seeding import stream
+from gaitway.data.episodes import DatasetError, Episodes
 from gaitway.data.trajectories import Trajectories, TrajectoryWriter
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec
 from gaitway.runners import collect
-from gaitway.runners.collect import RandomPolicy, collect_steps
+from gaitway.runners.collect import Least, RandomPolicy, Taught, collect_steps, success_metric, successful
 
 LEGS = ActionSpec("continuous", ("hip", "knee"), (-1.0, 0.0), (1.0, 4.0))
 CHOICE = ActionSpec("discrete", ("push",), choices=(3,), start=(2,))
@@ -148,3 +151,76 @@ def test_rows_that_only_reset_are_not_recorded(tmp_path):
     # a step of CartPole moves by 0.02 s times its speed, within an episode and never across a reset
     moved = fields["next_obs/policy"][:, 0] - fields["obs/policy"][:, 0]
     torch.testing.assert_close(moved, 0.02 * fields["obs/policy"][:, 1], rtol=1e-3, atol=1e-5)
+
+
+def played(lengths, truncated, success=None):
+    steps, ends = sum(lengths), np.cumsum(lengths) - 1
+    flags = torch.zeros(2, steps, dtype=torch.bool)
+    for end, cut in zip(ends, truncated, strict=True):
+        flags[int(cut), int(end)] = True
+    variables = {"action": torch.zeros(steps, 1), "env/reward": torch.zeros(steps), "env/obs/policy": torch.zeros(
+        steps + len(lengths), 1), "env/terminated": flags[0], "env/truncated": flags[1]}  # fmt: skip
+    if success is not None:
+        variables["env/metric/success"] = torch.tensor(success)
+    return Episodes(variables, tuple(lengths))
+
+
+def test_what_success_is():
+    # without a metric: the first episode fell at its end, the second lasted
+    assert successful(None)(played((2, 3), (False, True))) == [False, True]
+    # with one: at any step, whatever ended the episode
+    assert successful("success")(played((2, 3), (False, True), [0.0, 1.0, 0.0, 0.0, 0.0])) == [True, False]
+    with make_env("toy/pendulum", num_envs=1) as env:
+        assert success_metric(env.spec) is None
+        assert success_metric(dataclasses.replace(env.spec, metrics=("speed", "success"))) == "success"
+
+
+class Constant:
+    """Says one number, and counts how often it forgets."""
+
+    def __init__(self, number):
+        self.number, self.forgotten = number, 0
+
+    def __call__(self, obs):
+        return torch.full((len(obs["policy"]), 1), self.number)
+
+    def reset(self, mask=None):
+        self.forgotten += 1
+
+
+def test_who_drives_is_drawn_for_each_episode():
+    taught = Taught(Constant(7.0), stream(0, "test"), Constant(1.0), share=0.25)
+    obs = {"policy": torch.zeros(4000, 1)}
+    taught.reset()
+    first = taught(obs)
+    assert set(first.flatten().tolist()) == {1.0, 7.0}
+    assert abs(float((first == 7).float().mean()) - 0.25) < 4 * (0.25 * 0.75 / 4000) ** 0.5
+    assert torch.equal(taught(obs), first)
+    assert taught.label.unique().tolist() == [7.0]  # labels are the teacher's, whoever drives
+    mask = torch.arange(4000) < 2000
+    taught.reset(mask)
+    later = taught(obs)
+    assert torch.equal(later[2000:], first[2000:])
+    assert not torch.equal(later[:2000], first[:2000])
+    taught.share = 0.0
+    taught.reset(torch.ones(4000, dtype=torch.bool))
+    assert taught(obs).unique().tolist() == [1.0]
+    assert (taught.teacher.forgotten, taught.student.forgotten) == (3, 3)
+    taught.student = None
+    assert taught(obs).unique().tolist() == [7.0]
+
+
+def test_a_minute_without_a_row_that_is_kept(tmp_path):
+    with make_env("toy/cartpole", num_envs=4) as env:
+        writer = TrajectoryWriter(tmp_path, env.spec, choose=lambda episodes: [False] * len(episodes))
+        act = RandomPolicy(env.spec.action, stream(0, "policy"))
+        with pytest.raises(DatasetError, match=r"no episode that is kept in 0 seconds \(\d+ ended, 0 were kept\)"):
+            collect_steps(env, act, writer, Least(episodes=1), patience_s=0.0)
+
+
+def test_a_recording_may_be_ended_from_outside(tmp_path):
+    with make_env("toy/pendulum", num_envs=2) as env, TrajectoryWriter(tmp_path, env.spec) as writer:
+        calls = iter((False, True))
+        act = RandomPolicy(env.spec.action, stream(0, "policy"))
+        collect_steps(env, act, writer, Least(10**9), refresh=lambda: next(calls))
+    assert Trajectories(tmp_path).num_steps == 2 * collect.ROWS

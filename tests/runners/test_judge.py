@@ -1,17 +1,20 @@
-"""Films of the policy while it learns: made beside the training, handed over once, never a reason to stop."""
+"""Films of the policy while it learns: made beside the training, handed over once, never a reason to stop. Trials that
+end a run."""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from gaitway import ActorCritic, make_env
+from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, make_env
 from gaitway.envs.pictures.render import rendering_problem
 from gaitway.runners.cast import Cast
 from gaitway.runners.encoders import video_problem
+from gaitway.runners.evaluate import EvaluationConfig
 from gaitway.runners.judge import Judge
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.video import VideoConfig, VideoWriter
@@ -105,3 +108,48 @@ def test_an_encoder_that_fails_is_not_tried_again(tmp_path, monkeypatch, caplog)
     one.close()
     assert caplog.text.count("no video") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+# --- Trials ----------------------------------------------------------------------------------------------------------
+
+
+class Impatient:
+    """A trial that wants no evaluation after the `last`th."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.reports = last, []
+
+    def report(self, value, step):
+        self.reports.append((step, value))
+
+    def should_prune(self):
+        return len(self.reports) >= self.last
+
+
+def pole_runner(folder):
+    env = make_env("toy/cartpole", 4, seed=0)
+    config = RunnerConfig(total_steps=256, evaluation=EvaluationConfig(interval=64, episodes=1, max_steps=20))
+    algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=16, minibatches=2, epochs=1), num_envs=4)
+    return OnPolicyRunner(env, algorithm, config, folder=folder, make_env=partial(pole, env))
+
+
+def pole(env, purpose, number):
+    return make_env("toy/cartpole", number, purpose=purpose)
+
+
+def test_a_trial_is_told_of_evaluations_and_ends_a_run_that_stays_playable(tmp_path):
+    trial = Impatient(2)
+    runner = pole_runner(tmp_path / "run")
+    summary = runner.learn(trial=trial)
+    assert [step for step, _ in trial.reports] == [64, 128]
+    assert trial.reports[-1][1] == summary["last"]["return"]
+    assert (summary["stopped_by"], summary["steps"]) == ("pruned", 128)
+    assert runner.checkpoints.facts("last")["stopped_by"] == "pruned"
+    assert runner.is_saved
+    assert runner.inference_policy() is not None
+
+
+def test_a_run_at_its_end_is_not_pruned(tmp_path):
+    trial = Impatient(4)
+    assert pole_runner(tmp_path / "run").learn(trial=trial)["stopped_by"] is None
+    assert len(trial.reports) == 4

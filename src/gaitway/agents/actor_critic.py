@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gaitway.agents.blocks import Block, make_blocks
-from gaitway.agents.observations import GroupNormalisers, Observations, ObservingPolicy, StateVariable
+from gaitway.agents.blocks import ACTOR_MEMORY, Block, make_blocks, run_blocks
+from gaitway.agents.features import FeatureShapes
+from gaitway.agents.observations import GroupNormalisers, Inputs, Observations, ObservingPolicy, StateVariable
 from gaitway.agents.policy import make_network
 from gaitway.core.config import configuration
 from gaitway.core.plain import objects_given
@@ -58,6 +59,10 @@ class DistributionConfig:
     learn_std: bool = True
     state_dependent: bool = False
     """The network emits the standard deviation too."""
+    std_floor: tuple[Positive, ...] = ()
+    """The least standard deviation of each action, in the units of `init_std`; empty: `std_range` alone."""
+    mean_activation: Literal["none", "tanh"] = "none"
+    """What bounds the mean: tanh keeps it within the limits of the actions, while samples may leave them."""
 
 
 @configuration
@@ -73,15 +78,33 @@ class ActorCriticConfig:
     critic_memory: MemoryConfig | None = None
     """The critic's own; null: like the actor's."""
     blocks: tuple[dict[str, Any], ...] = ()
-    """Features made of features: {name: mlp | history | recurrent | package.module:Class, reads: [...], writes:
-    ...}."""
+    """Features made of features: {name: mlp | history | recurrent | conv1d | conv2d | estimator | package.module:Class,
+    reads: [...], writes: ...}."""
     actor_network: dict[str, Any] | None = None
     """A network of your own, {name: package.module:Class, option: value}; null: an MLP of `actor_hidden`."""
     critic_network: dict[str, Any] | None = None
+    critics: Count = 1
+    """Value functions, each a network of its own: one, and one more for each of `algorithm.reward_groups`, which sets
+    this."""
     distribution: DistributionConfig = field(default_factory=DistributionConfig)
+    deterministic: bool = False
+    """Play the distribution's mode in rollouts too; losses that compare probabilities of actions refuse that."""
     normalise_observations: bool = True
     observation_clip: NotNegative = 10.0
     """Normalised observations are kept within +- this; 0 for no limit."""
+    normaliser_until: Count | None = None
+    """Statistics of observations rest once they have seen so many rows; null: never."""
+
+
+class Answer(NamedTuple):
+    """What a policy says of observations."""
+
+    params: Tensor
+    """Parameters of its distribution, `[B, P]`."""
+    written: dict[str, Tensor]
+    """What the blocks wrote that acting needs."""
+    state: Tensor | None
+    """What acting remembers afterwards."""
 
 
 class Branch(nn.Module):
@@ -104,14 +127,30 @@ class Branch(nn.Module):
         assert self.memory is not None
         return self.memory.step(x, state)[1].float()
 
+    def recalled(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> Tensor:
+        """What the network reads of [T, B, D] from the state before row 0; `starts` [T, B] marks rows whose state is
+        zeroed first."""
+        if self.memory is None:
+            return x
+        assert state is not None
+        assert starts is not None
+        mode = self.mode if self.mode != "auto" else "stepwise" if x.is_cuda else "padded"
+        return self.memory.sequence(x, state, starts, mode)
+
     def sequence(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> Tensor:
-        """[T, B, D] from the state before row 0; `starts` [T, B] marks rows whose state is zeroed first."""
-        if self.memory is not None:
-            assert state is not None
-            assert starts is not None
-            mode = self.mode if self.mode != "auto" else "stepwise" if x.is_cuda else "padded"
-            x = self.memory.sequence(x, state, starts, mode)
-        return self.network(x).float()
+        """The outputs of [T, B, D], see `recalled`."""
+        return self.network(self.recalled(x, state, starts)).float()
+
+
+class SideBySide(nn.Module):
+    """Networks of the same input, their outputs concatenated."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([network(x) for network in self.networks], -1)
 
 
 class ActorCritic(ObservingPolicy):
@@ -132,15 +171,24 @@ class ActorCritic(ObservingPolicy):
         critic: nn.Module | None = None,
     ) -> None:
         self.config = config = config or ActorCriticConfig()
-        made = make_blocks(config.blocks, {group.name: group.shape for group in spec.groups}, generator)
+        remembered = {ACTOR_MEMORY: (config.memory.size,)} if config.memory.kind != "none" else {}
+        made = make_blocks(config.blocks, FeatureShapes(spec, remembered), generator)
         super().__init__(
-            spec, config.observations, config.normalise_observations, config.observation_clip, (*made, *blocks)
+            spec,
+            config.observations,
+            config.normalise_observations,
+            config.observation_clip,
+            (*made, *blocks),
+            remembered,
+            config.normaliser_until,
         )
         self.objects = objects_given(block=blocks, network=[each for each in (actor, critic) if each is not None])
         self.head = make_distribution(spec.action, config.distribution.kind, **distribution_options(spec, config))
         # a small last layer makes the first policy nearly the same everywhere (Andrychowicz et al. 2021)
         self.actor = self._branch("actor", config.memory, self.head.inputs, 0.01, generator, actor)
-        self.critic = self._branch("critic", config.critic_memory or config.memory, 1, 1.0, generator, critic)
+        self.critic = self._branch(
+            "critic", config.critic_memory or config.memory, 1, 1.0, generator, critic, config.critics
+        )
         if isinstance(self.actor.network, MLP):
             self.head.init_last_layer(self.actor.network.last)
         for which, branch in (("actor", self.actor), ("critic", self.critic)):
@@ -158,20 +206,25 @@ class ActorCritic(ObservingPolicy):
         last_gain: float,
         generator: torch.Generator | None,
         own: nn.Module | None,
+        count: int = 1,
     ) -> Branch:
         config, size, remembers = self.config, self.input_size(which), None
         if memory.kind != "none":
             remembers = Memory(memory.kind, size, memory.size, memory.layers, generator)
             size = memory.size
         hidden, entry = getattr(config, f"{which}_hidden"), getattr(config, f"{which}_network")
-        network = own or make_network(
-            entry,
-            f"agent.{which}_network",
-            size,
-            outputs,
-            generator,
-            lambda: MLP(size, hidden, outputs, config.activation, None, config.init, last_gain, generator),
-        )
+
+        def make() -> nn.Module:
+            return make_network(
+                entry,
+                f"agent.{which}_network",
+                size,
+                outputs,
+                generator,
+                lambda: MLP(size, hidden, outputs, config.activation, None, config.init, last_gain, generator),
+            )
+
+        network = own or (make() if count == 1 else SideBySide([make() for _ in range(count)]))
         return Branch(remembers, network, memory.sequence)
 
     @property
@@ -191,6 +244,14 @@ class ActorCritic(ObservingPolicy):
         """What `outputs` returns."""
         return ("output", "value", *(block.writes for block in self._blocks()))
 
+    def critic_parameters(self) -> set[str]:
+        """The names of the parameters that acting does not need: the critic's, and those of blocks that it alone
+        reads."""
+        blocks = [block for block in self.trained_blocks("critic") if block.writes not in self._acting]
+        own = {id(p) for module in (self.critic, *blocks) for p in module.parameters()}
+        shared = {id(p) for p in self.actor.parameters()}
+        return {name for name, parameter in self.named_parameters() if id(parameter) in own - shared}
+
     # Rollouts
 
     def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
@@ -202,13 +263,15 @@ class ActorCritic(ObservingPolicy):
         }
         if not self.head.raw_is_action:
             variables[self.out("policy/raw")] = Variable(rows, num_envs, self.head.raw_shape, self.head.raw_dtype)
+        variables |= {self.out(name): Variable(rows, num_envs, (), torch.bool) for name in self.masks}
         return variables | self.memory_variables(num_envs, rows)
 
     def step(self, ws: Workspace, t: int, *, stochastic: bool = True, generator: torch.Generator | None = None) -> None:
         observed = self.normalised({name: ws.at(f"env/obs/{name}", t) for name in self.all_groups})
         states = self.states_before(ws, t)
+        masks = self._draw_masks(ws, t, generator) if self.masks else {}
         # critics are not asked while playing, but what they remember moves on
-        found = self.inputs(observed, ("actor", "critic") if states else ("actor",), states)
+        found = self.inputs(observed, ("actor", "critic") if states else ("actor",), states, masks=masks)
         output, actor_state = self.actor(found.networks["actor"], states.get("actor/memory"))
         params = self.head(output)
         raw = self._choose(params, stochastic, generator)
@@ -224,6 +287,13 @@ class ActorCritic(ObservingPolicy):
         for name, state in after.items():
             ws.put(self.out(name), t + 1, state)
 
+    def _draw_masks(self, ws: Workspace, t: int, generator: torch.Generator | None) -> dict[str, Tensor]:
+        first = ws.at(self.reads[0], t)
+        masks = self.draw_masks(first.shape[0], first.device, generator)
+        for name, mask in masks.items():
+            ws.put(self.out(name), t, mask)
+        return masks
+
     def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], Any]:
         """The same numbers as `step`, with fewer calls: for small batches on the CPU they are what a rollout costs."""
         plain = self.is_plain and not torch.is_grad_enabled()
@@ -231,7 +301,7 @@ class ActorCritic(ObservingPolicy):
         if network is None:
             return super().prepared_step(ws, options)
         head, groups, normalisers = self.head, self.groups["actor"], self.normalisers
-        is_random = options.get("stochastic", True)
+        is_random = options.get("stochastic", True) and not self.config.deterministic
         draw = head.sampler((options.get("generator") or self.generator("cpu")) if is_random else None)
         names = [(name, f"env/obs/{name}") for name in groups]
         # copies, because the parameters may stand in the network's own memory, which is used again
@@ -251,16 +321,20 @@ class ActorCritic(ObservingPolicy):
         self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """One action per row of `obs`, and what acting remembers after it."""
+        found = self.answer(obs, state)
+        return self.head.action(self._choose(found.params, stochastic, generator)), found.state
+
+    def answer(self, obs: Observation, state: Tensor | None) -> Answer:
+        """All that acting says of `obs`, of which `act` takes an action."""
         states = self.split_state(state)
         found = self.inputs(self.normalised(obs), ("actor",), states)
         output, actor_state = self.actor(found.networks["actor"], states.get("actor/memory"))
-        raw = self._choose(self.head(output), stochastic, generator)
         after = found.states if actor_state is None else found.states | {"actor/memory": actor_state}
-        return self.head.action(raw), self.join_state(after)
+        return Answer(self.head(output), found.written, self.join_state(after))
 
     def _choose(self, params: Tensor, stochastic: bool, generator: torch.Generator | None) -> Tensor:
         """A raw action: drawn from `generator` (None: the agent's own, see `seed`), or the distribution's mode."""
-        if not stochastic:
+        if not stochastic or self.config.deterministic:
             return self.head.mode(params)
         return self.head.sample(params, generator or self.generator(params.device))
 
@@ -276,7 +350,13 @@ class ActorCritic(ObservingPolicy):
         return self.normalised({name: ws[f"env/obs/{name}"] for name in self.all_groups})
 
     def values(self, ws: Workspace, observed: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """The critic at every step and at the observation that followed it, each [T, B] in the critic's own units.
+        """The critic at every step and at the observation that followed it, each [T, B]; see `row_values`."""
+        rows, following = self.row_values(ws, observed)
+        return rows[:-1], following
+
+    def row_values(self, ws: Workspace, observed: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """The critic at every row, [T + 1, B], and at the observation that followed each step, [T, B], in the critic's
+        own units; with several critics there is an axis of them behind.
 
         Where an episode ended by its time limit, the observation that followed is the final observation.
         """
@@ -284,9 +364,10 @@ class ActorCritic(ObservingPolicy):
         observed = self.observed(ws) if observed is None else observed
         # rows of a memory's step are independent, so time and batch flatten into one
         states = {name: ws[self.out(name)].flatten(0, 1) for name in self.memories}
-        found = self.inputs({name: x.flatten(0, 1) for name, x in observed.items()}, ("critic",), states)
+        masks = {name: _with_last_row(ws[self.out(name)][:steps]).flatten(0, 1) for name in self.masks}
+        found = self.inputs({name: x.flatten(0, 1) for name, x in observed.items()}, ("critic",), states, masks=masks)
         output, critic_state = self.critic(found.networks["critic"], states.get("critic/memory"))
-        value = output.squeeze(-1).unflatten(0, (steps + 1, -1))
+        value = self._value(output).unflatten(0, (steps + 1, -1))
         following = value[1:].clone()
         cut = ws["env/truncated"]
         if cut.is_cuda:
@@ -298,9 +379,13 @@ class ActorCritic(ObservingPolicy):
             after = {name: state[rows] for name, state in found.states.items()}
             last = self.inputs(self.normalised(final), ("critic",), after).networks["critic"]
             final_output, _ = self.critic(last, None if critic_state is None else critic_state[rows])
-            at_end = following.flatten().index_copy(0, rows, final_output.squeeze(-1)).view_as(following)
-            following = torch.where(cut, at_end, following)
-        return value[:steps], following
+            at_end = following.flatten(0, 1).index_copy(0, rows, self._value(final_output)).view_as(following)
+            following = torch.where(cut if following.ndim == cut.ndim else cut.unsqueeze(-1), at_end, following)
+        return value, following
+
+    def _value(self, output: Tensor) -> Tensor:
+        """What the critic's network gave, [..., 1], as values [...]; several critics keep their axis."""
+        return output.squeeze(-1) if self.config.critics == 1 else output
 
     def learner_inputs(self, ws: Workspace, observed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """What `outputs` reads: `obs/<group>` [T, B, ...], and with memory `memory/<name>`, the states before each row,
@@ -310,6 +395,7 @@ class ActorCritic(ObservingPolicy):
         for name, memory in self.memories.items():
             rows = ws[self.out(name)]
             found[f"memory/{name}"] = rows[0] if memory.through_time else rows[: ws.T]
+        found |= {name: ws[self.out(name)][: ws.T] for name in self.masks}
         if self.is_recurrent:
             found["starts"] = self.starts(ws)
         return found
@@ -319,24 +405,49 @@ class ActorCritic(ObservingPolicy):
         """The fields of `learner_inputs` that hold one row per environment."""
         return tuple(f"memory/{name}" for name, memory in self.memories.items() if memory.through_time)
 
-    def _inputs_of(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    def _inputs_of(self, batch: Mapping[str, Tensor]) -> tuple[Inputs, dict[str, Tensor]]:
         observed = {name: batch[f"obs/{name}"] for name in self.all_groups}
         states = {name: batch[f"memory/{name}"] for name in self.memories}
-        found = self.inputs(observed, ("actor", "critic"), states, batch.get("starts"))
-        return found.networks, found.written, states
+        masks = {name: batch[name] for name in self.masks}
+        return self.inputs(observed, ("actor", "critic"), states, batch.get("starts"), masks), states
 
-    def outputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def outputs(self, batch: Mapping[str, Tensor], critic: bool = True) -> dict[str, Tensor]:
         """`output`, the head's input [N, ...], `value` [N], and what each block wrote, for a minibatch with the fields
-        of `learner_inputs`; with memories that learn through time for sequences [T, N, ...]."""
-        networks, written, states = self._inputs_of(batch)
-        if self.is_recurrent:
-            starts = batch["starts"]
-            output = self.actor.sequence(networks["actor"], states.get("actor/memory"), starts)
-            value = self.critic.sequence(networks["critic"], states.get("critic/memory"), starts)
+        of `learner_inputs`; with memories that learn through time for sequences [T, N, ...]. `critic=False` leaves the
+        value out."""
+        found, states = self._inputs_of(batch)
+        networks, written = found.networks, found.written
+        if self.behind:
+            recalled = self.actor.recalled(networks["actor"], states.get("actor/memory"), batch["starts"])
+            output = self.actor.network(recalled).float()
+            features = dict(found.features) | {ACTOR_MEMORY: recalled}
+            written |= run_blocks(self.behind, features, {}, None, self._components)[1]
+        elif self.is_recurrent:
+            output = self.actor.sequence(networks["actor"], states.get("actor/memory"), batch["starts"])
         else:
             output, _ = self.actor(networks["actor"], None)
+        if not critic:
+            return {"output": output} | written
+        if self.is_recurrent:
+            value = self.critic.sequence(networks["critic"], states.get("critic/memory"), batch["starts"])
+        else:
             value, _ = self.critic(networks["critic"], None)
-        return {"output": output, "value": value.squeeze(-1)} | written
+        return {"output": output, "value": self._value(value)} | written
+
+    @torch.no_grad()
+    def states_after(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`memory/<name>` [N, S] behind the last row of sequences with the fields of `learner_inputs`, of memories that
+        learn through time; those of a critic stay as they are."""
+        states = {name: batch[name] for name in self.column_fields}
+        rows = {name: value for name, value in batch.items() if name not in (*states, "starts")}
+        for t, begins in enumerate(batch["starts"]):
+            states = {name: state.masked_fill(begins.unsqueeze(-1), 0.0) for name, state in states.items()}
+            found, before = self._inputs_of({name: value[t] for name, value in rows.items()} | states)
+            after = dict(found.states)
+            if self.actor.memory is not None:
+                after["actor/memory"] = self.actor.remember(found.networks["actor"], before["actor/memory"])
+            states = {name: after.get(name.removeprefix("memory/"), state) for name, state in states.items()}
+        return states
 
     def evaluate(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Distribution parameters [N, P] and values [N] of a minibatch; see `outputs`."""
@@ -346,6 +457,11 @@ class ActorCritic(ObservingPolicy):
     def starts(self, ws: Workspace) -> Tensor:
         """bool [T, B]: rows before which the memory was emptied (row 0 goes on from its stored state)."""
         return episode_starts(episode_ends(ws))
+
+
+def _with_last_row(mask: Tensor) -> Tensor:
+    """[T, B] with a row of true behind it: nothing was drawn yet for the observation after the last step."""
+    return torch.cat((mask, torch.ones_like(mask[:1])))
 
 
 def distribution_options(spec: EnvSpec, config: ActorCriticConfig) -> dict[str, Any]:

@@ -15,26 +15,32 @@ was before each step; zeros are the state at the start of an episode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from gaitway.agents.features import Columns, Features, Shapes, columns_of, vector_size
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.parts import make_part
 from gaitway.core.ranges import Count
 from gaitway.nn.memory import Memory
 from gaitway.nn.mlp import MLP
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""Feature -> its shape, without batch axes."""
+ACTOR_MEMORY = "actor/memory"
+"""What the actor's memory puts out, as a feature: blocks that read it come behind the memory, as further heads."""
+Insert = Callable[["Block", Tensor, dict[str, Tensor]], None]
+"""Puts what a block wrote into the places of the features that it takes (`Block.inserts`)."""
 
 
 class Block(nn.Module):
     """Reads the features `reads`, writes the vector `writes` of `size` numbers. A subclass writes `forward`.
 
     `detach` cuts the gradient of the networks that read it: then only loss terms on `new/<writes>` train the block.
+    "critic" cuts that of the critic alone.
     """
 
     state_size = 0
@@ -43,7 +49,13 @@ class Block(nn.Module):
     """Whether gradients flow through the state from step to step. Such a block writes `sequence` too, and its policy
     learns from whole sequences; otherwise a step is learnt from with the state that was stored before it."""
 
-    def __init__(self, reads: Sequence[str], writes: str, size: Count, detach: bool = False) -> None:
+    inserts: tuple[Columns, ...] = ()
+    """Components of groups that the actor and the blocks behind read from this block instead, in the order of what it
+    writes; then `insertion` gives them in the units of the environment."""
+
+    def __init__(
+        self, reads: Sequence[str], writes: str, size: Count, detach: bool | Literal["critic"] = False
+    ) -> None:
         super().__init__()
         if not reads or isinstance(reads, str):
             raise ValueError(f"reads is {reads!r}; list the features that the block reads, such as [policy]")
@@ -75,6 +87,10 @@ class Block(nn.Module):
         N]` is true -> `[T, N, size]`; only asked `through_time`."""
         raise TypeError(f"{type(self).__name__} learns through time and does not implement sequence")
 
+    def insertion(self, value: Tensor) -> Tensor:
+        """What stands in the places `inserts`, in the units of the environment: `[..., size]`."""
+        return value
+
 
 class MLPEncoder(Block):
     """A multilayer perceptron over the concatenated features, which must be vectors."""
@@ -87,7 +103,7 @@ class MLPEncoder(Block):
         size: Count = 32,
         hidden: tuple[Count, ...] = (64,),
         activation: str = "elu",
-        detach: bool = False,
+        detach: bool | Literal["critic"] = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(reads, writes, size, detach)
@@ -114,7 +130,7 @@ class HistoryEncoder(Block):
         size: Count = 32,
         hidden: tuple[Count, ...] = (64,),
         activation: str = "elu",
-        detach: bool = False,
+        detach: bool | Literal["critic"] = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(reads, writes, size, detach)
@@ -151,7 +167,7 @@ class RecurrentEncoder(Block):
         kind: str = "gru",
         size: Count = 64,
         layers: Count = 1,
-        detach: bool = False,
+        detach: bool | Literal["critic"] = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(reads, writes, size, detach)
@@ -170,7 +186,14 @@ class RecurrentEncoder(Block):
         return self.network.sequence(x, state, starts, "stepwise" if x.is_cuda else "padded")
 
 
-BLOCKS = {"mlp": MLPEncoder, "history": HistoryEncoder, "recurrent": RecurrentEncoder}
+BLOCKS: dict[str, type[Block] | str] = {
+    "mlp": MLPEncoder,
+    "history": HistoryEncoder,
+    "recurrent": RecurrentEncoder,
+    "conv1d": "gaitway.agents.conv_encoder:Conv1dEncoder",
+    "conv2d": "gaitway.agents.conv_encoder:Conv2dEncoder",
+    "estimator": "gaitway.agents.estimator:Estimator",
+}
 """Blocks by the names that `agent.blocks` uses."""
 
 
@@ -178,7 +201,7 @@ def make_blocks(
     entries: Sequence[Mapping[str, Any]], shapes: Shapes, generator: torch.Generator | None = None
 ) -> list[Block]:
     """The blocks of `agent.blocks`; `shapes` are those of the environment's groups."""
-    known, blocks = dict(shapes), []
+    known, blocks = copy(shapes) if isinstance(shapes, dict) else dict(shapes), []
     for number, entry in enumerate(entries):
         key = f"agent.blocks[{number}]"
         later = {str(other.get("writes")): at for at, other in enumerate(entries) if at >= number}
@@ -200,7 +223,12 @@ def check_blocks(blocks: Sequence[Block], shapes: Shapes) -> None:
     known = set(shapes)
     for block in blocks:
         for name in block.reads:
-            if name not in known:
+            if name == ACTOR_MEMORY and name not in known:
+                raise ValueError(
+                    f"the block {block.writes!r} reads the actor's memory, but there is none; set agent.memory.kind, "
+                    "or give the block a memory of its own"
+                )
+            if name not in known and name not in shapes:
                 later = [other for other in blocks if other.writes == name]
                 if later:
                     raise ValueError(f"the block {block.writes!r} reads {name!r}, which is made later; place it behind")
@@ -223,15 +251,58 @@ def blocks_for(blocks: Sequence[Block], features: Sequence[str]) -> list[Block]:
     return found[::-1]
 
 
+def acting_needs(
+    blocks: Sequence[Block], features: Sequence[str], shapes: Shapes
+) -> tuple[list[Block], dict[str, set[int]]]:
+    """The blocks that `features` are made by or replaced by, in their order, and the features of `shapes` that are
+    still needed then, with the numbers of those that are: what is replaced is not."""
+    wanted: dict[str, set[int]] = {}
+
+    def want(names: Sequence[str]) -> None:
+        for columns in (columns_of(shapes, name) for name in names):
+            wanted.setdefault(columns.feature, set()).update(range(columns.start, columns.stop))
+
+    want(features)
+    found = []
+    for block in reversed(blocks):
+        taken = [wanted.get(each.feature, set()) & {*range(each.start, each.stop)} for each in block.inserts]
+        if block.writes in wanted or any(taken):
+            found.append(block)
+            for columns, numbers in zip(block.inserts, taken, strict=True):
+                if numbers:
+                    wanted[columns.feature] -= numbers
+            want(block.reads)
+    return found[::-1], {name: numbers for name, numbers in wanted.items() if numbers}
+
+
+def blocks_behind_memory(blocks: Sequence[Block]) -> list[Block]:
+    """Those that read what the actor's memory puts out, or what such blocks write; they remember nothing."""
+    known, found = {ACTOR_MEMORY}, []
+    for block in blocks:
+        if known.intersection(block.reads):
+            if block.state_size:
+                raise ValueError(
+                    f"the block {block.writes!r} reads the actor's memory and has one of its own; drop one of them"
+                )
+            found.append(block)
+            known.add(block.writes)
+    return found
+
+
 def run_blocks(
-    blocks: Sequence[Block], groups: Mapping[str, Tensor], states: Mapping[str, Tensor], starts: Tensor | None = None
+    blocks: Sequence[Block],
+    groups: Mapping[str, Tensor],
+    states: Mapping[str, Tensor],
+    starts: Tensor | None = None,
+    components: Mapping[str, Columns] = MappingProxyType({}),
+    insert: Insert | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """Features as networks read them, what each block wrote (with its gradient), and the states after.
+    """Features as the actor reads them, what each block wrote (with its gradient), and the states after.
 
     `states` are those before the step, by the name of their variable; with `starts` those of blocks that learn through
     time are the ones before row 0 of a sequence, and none comes back.
     """
-    features, written, after = dict(groups), {}, {}
+    features, written, after = Features(groups, components), {}, {}
     for block in blocks:
         read = [features[name] for name in block.reads]
         if block.memory is None:
@@ -242,20 +313,12 @@ def run_blocks(
             value, state = block.advance(read, states[block.memory])
             after[block.memory] = state.float()
         written[block.writes] = value = value.float()
-        features[block.writes] = value.detach() if block.detach else value
+        features[block.writes] = value.detach() if block.detach is True else value
+        if block.inserts and insert is not None:
+            insert(block, value.detach(), features)
     return features, written, after
 
 
 def joined(features: Sequence[Tensor]) -> Tensor:
     """The features side by side as float32, `[..., D]`."""
     return features[0].float() if len(features) == 1 else torch.cat([feature.float() for feature in features], -1)
-
-
-def vector_size(shapes: Shapes, names: Sequence[str]) -> int:
-    """How many numbers the named features are; refuses those that are not vectors, and those that are not there."""
-    for name in names:
-        if name not in shapes:
-            raise ValueError(f"no feature {name!r}{did_you_mean(name, shapes)}; there are {sorted(shapes)}")
-        if len(shapes[name]) != 1:
-            raise ValueError(f"the feature {name!r} has the shape {shapes[name]}; this block reads vectors")
-    return sum(shapes[name][0] for name in names)

@@ -168,6 +168,7 @@ class DIAYNPolicy(SoftActorCritic):
         networks: Sequence[str] = ("actor", "critic"),
         states: Mapping[str, Tensor] = MappingProxyType({}),
         starts: Tensor | None = None,
+        masks: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> Inputs:
         """Normalised groups and the one-hot `skill` behind them, as `networks` read them."""
         if SKILL not in observed:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gaitway.agents.blocks import Block, blocks_for, check_blocks, joined, run_blocks, vector_size
+from gaitway.agents.blocks import (
+    Block,
+    acting_needs,
+    blocks_behind_memory,
+    blocks_for,
+    check_blocks,
+    joined,
+    run_blocks,
+)
+from gaitway.agents.estimator import Estimator
+from gaitway.agents.features import Columns, FeatureShapes, Shapes, columns_of, vector_size
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
@@ -80,6 +91,8 @@ class Inputs(NamedTuple):
     """What each block wrote, with its gradient."""
     states: dict[str, Tensor]
     """The blocks' states after the step, by the names of their variables."""
+    features: Mapping[str, Tensor]
+    """Groups, normalised and with what blocks put in their places, and what blocks made, as the actor reads them."""
 
 
 class ObservingPolicy(SeedableAgent):
@@ -98,24 +111,46 @@ class ObservingPolicy(SeedableAgent):
         normalise: bool,
         clip: float | None,
         blocks: Sequence[Block] = (),
+        remembered: Shapes = MappingProxyType({}),
+        until: int | None = None,
     ) -> None:
+        """`remembered` are further features that there are behind the memories of networks, for blocks."""
         super().__init__(rule="last")
-        shapes = {group.name: group.shape for group in spec.groups}
+        shapes = FeatureShapes(spec, remembered)
         check_blocks(blocks, shapes)
         self.spec = spec
-        made = [block.writes for block in blocks]
+        self.behind = blocks_behind_memory(blocks)
+        """Blocks that read what the actor's memory puts out: heads for losses, which acting does without."""
+        made = [block.writes for block in blocks if block not in self.behind]
         self.groups = {which: default_groups(spec, which, observations, made) for which in ("actor", "critic")}
-        self.feature_shapes = shapes | {block.writes: (block.size,) for block in blocks}
-        networks = self.groups["actor"] + self.groups["critic"]
-        read = dict.fromkeys((*networks, *(name for block in blocks for name in block.reads)))
-        self.all_groups = tuple(name for name in read if name in shapes)
-        acting = blocks_for(blocks, self.groups["actor"])
-        needed = {*self.groups["actor"], *(name for block in acting for name in block.reads)}
+        self._components = shapes.components
+        self.estimators = {each.writes: each for each in blocks if isinstance(each, Estimator)}
+        self.masks = {each.mask: each for each in self.estimators.values() if each.mask is not None}
+        """Variables that say in which steps of a rollout an estimate took the place of what was observed."""
+        for block in blocks:
+            shapes[block.writes] = (block.size,)
+        self.feature_shapes: Shapes = shapes
+        names = [*self.groups["actor"], *self.groups["critic"], *(name for block in blocks for name in block.reads)]
+        read = dict.fromkeys(columns_of(shapes, name).feature for name in names)
+        self.all_groups = tuple(name for name in read if name in spec.group_names)
+        acting, needed = acting_needs(blocks, self.groups["actor"], shapes)
         self.actor_groups = tuple(name for name in self.all_groups if name in needed)
+        self.unread = {
+            name: tuple(
+                each.name
+                for each in spec.group(name).components
+                if spec.group(name).is_vector and needed[name].isdisjoint(range(*_place(shapes, name, each.name)))
+            )
+            for name in self.actor_groups
+        }
+        """Of each of `actor_groups` the components that acting does not look at, because estimates take their place."""
+        self._check_estimators(blocks)
         vectors = [name for name in self.all_groups if spec.group(name).is_vector]
-        self.normalisers = GroupNormalisers(spec, vectors if normalise else (), clip)
+        self.normalisers = GroupNormalisers(spec, vectors if normalise else (), clip, until)
         self.blocks = nn.ModuleList(blocks)
         self._acting = frozenset(block.writes for block in acting)
+        self._detached = tuple(each.writes for each in blocks if each.detach == "critic")
+        self._is_apart = bool(self._detached) or any(block.inserts for block in blocks)
         self.memories: dict[str, StateVariable] = {
             block.memory: StateVariable(
                 block.state_size, block.writes in self._acting, block.through_time, block.state_parts
@@ -142,23 +177,55 @@ class ObservingPolicy(SeedableAgent):
         networks: Sequence[str] = ("actor", "critic"),
         states: Mapping[str, Tensor] = MappingProxyType({}),
         starts: Tensor | None = None,
+        masks: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> Inputs:
         """Normalised groups -> blocks in order -> what `networks` read. Rollout, evaluation and update all pass here.
 
         `states` are those of the blocks before the step; with `starts` the observations are sequences, see
-        `blocks.run_blocks`. Asked for the actor alone, only the blocks that acting needs are run.
+        `blocks.run_blocks`. Asked for the actor alone, only the blocks that acting needs are run. `masks` [...] says
+        where estimates take the place of what was observed; without one they always do. The critic reads the groups as
+        they were observed.
         """
         features: Mapping[str, Tensor] = observed
         written: dict[str, Tensor] = {}
         after: dict[str, Tensor] = {}
         if len(self.blocks):
             wanted = [b for b in self._blocks() if "critic" in networks or b.writes in self._acting]
-            features, written, after = run_blocks(wanted, observed, states, starts)
+            wanted = [b for b in wanted if b not in self.behind]
+            insert = partial(self._insert, masks=masks)
+            features, written, after = run_blocks(wanted, observed, states, starts, self._components, insert)
         found: dict[str, Tensor] = {}
         for which in networks:
-            same = [other for other in found if self.groups[other] == self.groups[which]]
-            found[which] = found[same[0]] if same else joined([features[name] for name in self.groups[which]])
-        return Inputs(found, written, after)
+            read = features
+            if which == "critic" and self._is_apart:
+                read = dict(features) | dict(observed) | {name: features[name].detach() for name in self._detached}
+            same = [other for other in found if self.groups[other] == self.groups[which] and read is features]
+            found[which] = found[same[0]] if same else joined([read[name] for name in self.groups[which]])
+        return Inputs(found, written, after, features)
+
+    def _insert(self, block: Block, value: Tensor, features: dict[str, Tensor], masks: Mapping[str, Tensor]) -> None:
+        """Put what a block wrote into the places that it takes, normalised as these are; elsewhere nothing changes."""
+        mask = masks.get(getattr(block, "mask", None) or "")
+        pieces = block.insertion(value).split([columns.size for columns in block.inserts], -1)
+        for columns, piece in zip(block.inserts, pieces, strict=True):
+            piece, name = self.normalisers.normalise_columns(columns, piece), columns.feature
+            whole = features.get(name)
+            if whole is None:  # all of it is replaced, by this block or by several
+                whole = piece.new_zeros(*piece.shape[:-1], *self.feature_shapes[name])
+            if mask is not None:
+                piece = torch.where(mask.unsqueeze(-1), piece, whole[..., columns.start : columns.stop])
+            features[name] = torch.cat((whole[..., : columns.start], piece, whole[..., columns.stop :]), -1)
+
+    def draw_masks(self, rows: int, device: torch.device, generator: torch.Generator | None) -> dict[str, Tensor]:
+        """In which of `rows` an estimate takes the place of what was observed, by variable; drawn while training alone,
+        because elsewhere it always does."""
+        if not self.training or not self.masks:
+            return {}
+        generator = generator or self.generator(device)
+        return {
+            name: torch.rand(rows, generator=generator, device=device) < estimator.replace
+            for name, estimator in self.masks.items()
+        }
 
     def network_input(self, obs: Mapping[str, Tensor], which: str) -> Tensor:
         """What one network reads of observations at the beginning of an episode: [..., D]."""
@@ -172,6 +239,31 @@ class ObservingPolicy(SeedableAgent):
         """Count the observations that were just collected, each row once. Between updates, so that the policy that
         learns is the one that acted."""
         self.normalisers.count(ws, self.all_groups)
+        valid = ws["env/valid"] if "env/valid" in ws else None
+        for estimator in self.estimators.values():
+            obs = {each.feature: ws[f"env/obs/{each.feature}"][: ws.T] for each in estimator.targets}
+            estimator.scale.update(estimator.target_of(obs), valid)
+
+    def _check_estimators(self, blocks: Sequence[Block]) -> None:
+        """Targets are what the critic reads; estimates replace what the actor reads."""
+        behind_critic = blocks_for(blocks, self.groups["critic"])
+        names = (*self.groups["critic"], *(name for block in behind_critic for name in block.reads))
+        judged = {columns_of(self.feature_shapes, name).feature for name in names}
+        for number, block in enumerate(blocks):
+            for name, columns in zip(getattr(block, "target_names", ()), getattr(block, "targets", ()), strict=True):
+                if columns.feature not in judged:
+                    raise ValueError(
+                        f"the estimator {block.writes!r} has the target {name!r}, which the critic does not read: it "
+                        f"reads {list(self.groups['critic'])}; add {columns.feature!r} to agent.observations.critic"
+                    )
+            read = {*self.groups["actor"], *(each for later in blocks[number + 1 :] for each in later.reads)}
+            read = {columns_of(self.feature_shapes, each).feature for each in read}
+            for columns in block.inserts:
+                if columns.feature not in read:
+                    raise ValueError(
+                        f"{block.writes!r} takes the place of a part of {columns.feature!r}, which neither the actor "
+                        "nor a block behind it reads; name it in agent.observations.actor, or say replace: 0"
+                    )
 
     # Learning from single steps of a replay
 
@@ -266,15 +358,25 @@ class ObservingPolicy(SeedableAgent):
         return torch.cat(parts, -1) if len(parts) > 1 else parts[0] if parts else None
 
 
+def _place(shapes: FeatureShapes, group: str, component: str) -> tuple[int, int]:
+    columns = shapes.components[f"{group}.{component}"]
+    return columns.start, columns.stop
+
+
 class GroupNormalisers(nn.ModuleDict):
     """Running normalisation of the floating-point groups among `names`; others, and all with `names=()`, pass as they
     are. `clip` bounds normalised values, None or 0 for no limit."""
 
-    def __init__(self, spec: EnvSpec, names: Iterable[str], clip: float | None) -> None:
+    def __init__(self, spec: EnvSpec, names: Iterable[str], clip: float | None, until: int | None = None) -> None:
         floating = [name for name in names if spec.group(name).torch_dtype.is_floating_point]
         super().__init__(
-            {_module_name(name): RunningNorm(spec.group(name).shape, clip=clip or None) for name in floating}
+            {
+                _module_name(name): RunningNorm(spec.group(name).shape, clip=clip or None, until=until)
+                for name in floating
+            }
         )
+        self.mirrors: dict[str, tuple[Tensor, Tensor]] = {}
+        """Order and signs of a group's entries in a mirror; its statistics count every row and its image."""
         self._images = frozenset(group.name for group in spec.groups if not group.is_vector)
 
     def inputs(self, obs: Mapping[str, Tensor], groups: tuple[str, ...]) -> Tensor:
@@ -291,6 +393,11 @@ class GroupNormalisers(nn.ModuleDict):
             value = norm(value)
         return value if group in self._images else value.float()
 
+    def normalise_columns(self, columns: Columns, value: Tensor) -> Tensor:
+        """Some columns of a vector group alone, `[..., n]`, as `normalise` would give them."""
+        norm = self.of(columns.feature)
+        return value if norm is None else norm.of_columns(value, columns.start, columns.stop)
+
     def count(self, ws: Workspace, groups: tuple[str, ...]) -> None:
         """Take the observations of a rollout into the statistics, each row once."""
         valid = ws["env/valid"] if "env/valid" in ws else None
@@ -298,6 +405,10 @@ class GroupNormalisers(nn.ModuleDict):
             norm = self.of(name)
             if norm is not None:
                 norm.update(ws[f"env/obs/{name}"][: ws.T], valid)
+                if name in self.mirrors:
+                    order, sign = self.mirrors[name]
+                    norm.update(ws[f"env/obs/{name}"][: ws.T].index_select(-1, order) * sign, valid)
+                    norm.symmetrise(order, sign)
 
     def of(self, group: str) -> RunningNorm | None:
         """The normaliser of a group, if it has one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
@@ -135,11 +136,38 @@ class CastPolicy:
             self._ended = mask.bool() if self._ended is None else self._ended | mask.bool()
 
 
+class FunctionPolicy:
+    """A function as a policy that acts and does not learn: `{group: [B, ...]} -> action [B, ...]`, asked with all
+    groups of the environment."""
+
+    memories: Mapping[str, StateVariable] = MappingProxyType({})
+
+    def __init__(self, function: Callable[[Observation], Any], spec: EnvSpec, name: str = "the function") -> None:
+        self.function, self.spec, self.name, self.actor_groups = function, spec, name, tuple(spec.group_names)
+
+    def initial_state(self, batch: int, device: torch.device | str) -> None:
+        return None
+
+    def act(
+        self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, None]:
+        """What the function returns; it never draws."""
+        action, first = self.function(obs), obs[self.actor_groups[0]]
+        shape = (len(first), *self.spec.action.shape)
+        if not isinstance(action, Tensor) or action.shape != shape:
+            found = list(action.shape) if isinstance(action, Tensor) else type(action).__name__
+            raise ValueError(
+                f"{self.name} returned {found}; it should return a tensor {list(shape)}, an action per row"
+            )
+        return action.to(first.device, self.spec.action.dtype), None
+
+
 def acting_part(agents: Sequence[Agent]) -> list[Agent]:
-    """Those agents that `action` depends on, in order: the one that writes it last, and whoever it reads."""
+    """Those agents that `action` depends on, in order: the one that writes it last, and whoever it reads; without those
+    that say that they do not play."""
     wanted, found = {"action"}, []
     for agent in reversed(agents):
-        if wanted.intersection(agent.writes):
+        if agent.plays and wanted.intersection(agent.writes):
             found.append(agent)
             wanted.update(agent.reads)
     return found[::-1]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gaitway.agents.action_range import ActionRange
 from gaitway.agents.blocks import Block, make_blocks
+from gaitway.agents.features import FeatureShapes
 from gaitway.agents.observations import Observations, ObservingPolicy
 from gaitway.agents.policy import make_network
 from gaitway.core.config import configuration
@@ -66,12 +67,21 @@ class ReplayPolicy(ObservingPolicy):
         blocks: Sequence[Block | Mapping[str, Any]],
         generator: torch.Generator | None,
     ) -> None:
-        shapes = {group.name: group.shape for group in spec.groups}
+        shapes = FeatureShapes(spec)
         entries = [block for block in blocks if not isinstance(block, Block)]
         made = [*make_blocks(entries, shapes, generator), *(block for block in blocks if isinstance(block, Block))]
         super().__init__(spec, observations, normalise_observations, observation_clip, made)
         if self.is_recurrent:
             raise ValueError("gradients through time need whole rollouts; use algorithm=ppo or a2c, or a history block")
+        if self.estimators:
+            raise ValueError(
+                f"{next(iter(self.estimators))!r} learns by a loss term of its own, which there is on-policy alone; "
+                "use algorithm=ppo, a2c or reinforce"
+            )
+        if self._detached:
+            raise ValueError(
+                f"the block {self._detached[0]!r} has detach: critic, but here critics alone train blocks; leave it out"
+            )
         self.range = ActionRange(spec.action)
         self.writes = tuple(self.variables(1, 1))
 

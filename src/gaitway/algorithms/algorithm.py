@@ -1,30 +1,41 @@
-"""What algorithms share: where training stands (`Now`), numbers that change with it (`Schedule`), the term protocol."""
+"""What algorithms share: the protocols of terms and algorithms, where training stands on the device; schedules from
+`core/schedules.py`."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
-from gaitway.core.ranges import Number, Positive, Range
+from gaitway.core.schedules import (
+    Coefficient,
+    NotNegativeCoefficient,
+    Now,
+    PositiveCoefficient,
+    Schedule,
+    ShareCoefficient,
+    value_at,
+)
 from gaitway.core.workspace import Workspace
 
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "Coefficient",
+    "DeviceNow",
+    "LossTerm",
+    "NotNegativeCoefficient",
+    "Now",
+    "PositiveCoefficient",
+    "RolloutConfig",
+    "Schedule",
+    "ShareCoefficient",
+    "value_at",
+]
+
 Batch = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Now:
-    """Where training stands when an update begins."""
-
-    iteration: int = 0
-    env_steps: int = 0
-    fraction: float = 0.0
-    """Environment steps over the planned total, 0 to 1."""
 
 
 class DeviceNow:
@@ -39,49 +50,6 @@ class DeviceNow:
         self.iteration.fill_(now.iteration)
         self.env_steps.fill_(now.env_steps)
         self.fraction.fill_(now.fraction)
-
-
-@configuration
-class Schedule:
-    """A number that moves from `start` to `end` and stays there."""
-
-    start: Number
-    end: Number
-    over: Positive
-    """How long the way takes, in `unit`."""
-    kind: Literal["linear", "cosine", "exponential"] = "linear"
-    unit: Literal["iterations", "steps", "fraction"] = "iterations"
-    """What `over` counts: iterations, environment steps, or the fraction of the planned total."""
-
-    def __post_init__(self) -> None:
-        if self.kind == "exponential" and min(self.start, self.end) <= 0:
-            raise ValueError(f"an exponential schedule needs positive ends, not {self.start} and {self.end}")
-
-    @property
-    def extremes(self) -> tuple[float, float]:
-        """All values lie between these two; a field's range holds both."""
-        return self.start, self.end
-
-    def __call__(self, now: Now) -> float:
-        position = {"iterations": now.iteration, "steps": now.env_steps, "fraction": now.fraction}[self.unit]
-        x = min(max(position / self.over, 0.0), 1.0)
-        if self.kind == "cosine":
-            x = 0.5 - 0.5 * math.cos(math.pi * x)
-        if self.kind == "exponential":
-            return self.start * (self.end / self.start) ** x
-        return self.start + (self.end - self.start) * x
-
-
-Coefficient = Annotated[float | Schedule, Range()]
-"""A number, or a schedule of it; the names below have narrower ranges."""
-NotNegativeCoefficient = Annotated[float | Schedule, Range(0)]
-PositiveCoefficient = Annotated[float | Schedule, Range(0, above=True)]
-ShareCoefficient = Annotated[float | Schedule, Range(0, 1)]
-
-
-def value_at(coefficient: Coefficient, now: Now) -> float:
-    """The number a coefficient stands for at `now`."""
-    return coefficient(now) if isinstance(coefficient, Schedule) else float(coefficient)
 
 
 class LossTerm(Protocol):

@@ -56,7 +56,9 @@ class DirectGradient:
         head = policy.head
         if not policy.is_plain or type(head) is not Gaussian or head.state_dependent:
             return None
-        if [type(term) for term in terms.terms[: len(STANDARD)]] != STANDARD:
+        if head.has_floor or head.mean_activation != "none":
+            return None
+        if [type(term) for term in terms.terms[: len(STANDARD)]] != STANDARD or terms.mirror is not None:
             return None
         if any(p.requires_grad and p.grad is None for p in policy.parameters()):
             return None

@@ -8,7 +8,7 @@ Nothing here looks at a tensor's value, so the same step can run eagerly, compil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.flat_adam import EntryAdam, FlatAdam
+from gaitway.algorithms.flat_descent import FlatRMSprop, FlatSGD
 from gaitway.core.execution import Execution, ExecutionConfig
 
 LossFunction = Callable[[Batch], tuple[Tensor, dict[str, Tensor]]]
@@ -62,6 +63,14 @@ class FlatParameters:
         self.pieces = self._for_optimiser() if gradients else []
         """What an optimiser is given: the flat tensor, on a GPU in pieces."""
 
+    def take_over(self) -> None:
+        """Be the home of the parameters again, with the values they have now, after another flat tensor was."""
+        for parameter, piece in zip(self.views, self._pieces(self.value.data), strict=True):
+            piece.copy_(parameter.data)
+            parameter.data = piece
+        for parameter, piece in zip(self.views, self._pieces(self.gradient), strict=True):
+            parameter.grad = piece
+
     @property
     def gradient(self) -> Tensor:
         gradient = self.value.grad
@@ -72,9 +81,23 @@ class FlatParameters:
         """Overwrite `gradient` by that of `total`: one copy, nothing to zero and nothing to add to."""
         self.write_gradient(torch.autograd.grad(total, self.views, materialize_grads=True))
 
+    def mask(self, names: Collection[str]) -> Tensor:
+        """A flat tensor with 1 where the parameters of these names stand and 0 elsewhere."""
+        ones = [torch.full_like(p, float(name in names)) for name, p in zip(self.names, self.views, strict=True)]
+        return self._flat([each.detach() for each in ones])
+
     def write_gradient(self, gradients: Sequence[Tensor]) -> None:
         """Overwrite `gradient` by one tensor per view."""
         self._flat(gradients, out=self.gradient)
+
+    def parts(self, prefixes: Sequence[str]) -> dict[str, list[Tensor]]:
+        """The gradients of the parameters whose names begin with each of `prefixes`, and of the `rest`."""
+        found: dict[str, list[Tensor]] = {}
+        for name, view in zip(self.names, self.views, strict=True):
+            part = next((prefix for prefix in prefixes if name.startswith(prefix)), "rest")
+            assert view.grad is not None
+            found.setdefault(part.rstrip("."), []).append(view.grad)
+        return found
 
     def _for_optimiser(self) -> list[nn.Parameter]:
         if self.value.device.type != "cuda":
@@ -99,8 +122,9 @@ class FlatParameters:
 class Engine:
     """Runs gradient steps: forward, backward, clip, optimiser, statistics.
 
-    With `entrywise` a number whose gradient is exactly 0 does not move, and its moments do not either: a vector of
-    which a batch concerns some entries alone, such as a temperature for each of several tasks.
+    The gradient's norm is limited as a whole, or with `clip_apart` for the parameters whose names begin with each of
+    these, and for the rest. With `entrywise` a number whose gradient is exactly 0 does not move, and its moments do not
+    either: a vector of which a batch concerns some entries alone, such as a temperature for each of several tasks.
     """
 
     def __init__(
@@ -116,18 +140,27 @@ class Engine:
         before_step: BeforeStep | None = None,
         execution: Execution | None = None,
         entrywise: bool = False,
+        momentum: float = 0.0,
+        clip_apart: Sequence[str] = (),
     ) -> None:
         self.parameters = FlatParameters(module)
+        self._clipped = self.parameters.parts(clip_apart) if clip_apart else {}
         device = self.parameters.value.device
         self.execution = execution or Execution(ExecutionConfig("eager"), device)
         self.loss = self.execution.compiled(loss)
         self.direct: DirectGradientFunction | None = None
         """If set, called instead of `loss`: writes the gradient itself and returns the statistics."""
+        self.mask: Tensor | None = None
+        """If set, gradients are multiplied by it before anything else: what it holds at 0 rests."""
         self.before_step = before_step
         self.max_grad_norm = max_grad_norm
         self.learning_rate = torch.tensor(learning_rate, dtype=torch.float32, device=device)
-        self.optimiser: FlatAdam | EntryAdam
-        if entrywise:
+        self.optimiser: FlatAdam | EntryAdam | FlatSGD | FlatRMSprop
+        if optimiser == "sgd":
+            self.optimiser = FlatSGD(self.parameters.pieces, self.learning_rate, momentum, weight_decay)
+        elif optimiser == "rmsprop":
+            self.optimiser = FlatRMSprop(self.parameters.pieces, self.learning_rate, 0.99, eps, weight_decay)
+        elif entrywise:
             self.optimiser = EntryAdam(self.parameters.pieces, lr=self.learning_rate, eps=eps)
         else:
             self.optimiser = FlatAdam(
@@ -155,13 +188,29 @@ class Engine:
     def apply(self, statistics: dict[str, Tensor]) -> None:
         """What follows the backward pass: clip, move the parameters by the gradient that lies there, count."""
         gradient = self.parameters.gradient
+        if self.mask is not None:
+            gradient.mul_(self.mask)
         norm = torch.linalg.vector_norm(gradient)
-        if self.max_grad_norm is not None:
+        if self._clipped:
+            statistics = statistics | self._clip_apart()
+        elif self.max_grad_norm is not None:
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         if self.before_step is not None:
             self.before_step(statistics, self.learning_rate)
         self.optimiser.step()
         self._add(statistics | {"gradient_norm": norm})
+
+    def _clip_apart(self) -> dict[str, Tensor]:
+        """Limit the gradient's norm of each part by itself; the norms before."""
+        norms = {}
+        for name, pieces in self._clipped.items():
+            norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(piece) for piece in pieces]))
+            if self.max_grad_norm is not None:
+                scale = (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+                for piece in pieces:
+                    piece.mul_(scale)
+            norms[f"gradient_norm/{name}"] = norm
+        return norms
 
     def read(self) -> dict[str, Tensor]:
         """Mean of every statistic since the last call, as tensors."""
@@ -173,6 +222,12 @@ class Engine:
 
     def set_learning_rate(self, value: float) -> None:
         self.learning_rate.fill_(value)
+
+    def reset_optimiser(self) -> None:
+        """Let the optimiser begin anew, as if it had made no step."""
+        for piece in self.parameters.pieces:
+            for value in self.optimiser.state[piece].values():
+                value.zero_()  # into the same memory: a recorded step reads that
 
     def state_dict(self) -> dict[str, Any]:
         states = [self.optimiser.state[piece] for piece in self.parameters.pieces]

@@ -16,6 +16,7 @@ from torch import Tensor
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, NotNegativeCoefficient, Now
 from gaitway.algorithms.engine import Engine, copied_state
+from gaitway.algorithms.estimation import estimation_terms
 from gaitway.algorithms.ppo import decayed
 from gaitway.algorithms.terms import Mean, Terms, policy_weight, with_further
 from gaitway.core.config import configuration
@@ -70,9 +71,11 @@ class PolicyGradient:
     ) -> None:
         """`standard` are the losses of the algorithm, `terms` further ones or replacements by name."""
         self.policy, self.config, self.num_envs = policy, config, num_envs
+        if policy.config.critics > 1:
+            raise ValueError(f"agent.critics is {policy.config.critics}; several critics are for PPO's reward groups")
         self.device = next(policy.parameters()).device
         self.execution = execution or Execution(device=self.device)
-        self.terms = Terms(with_further(standard, terms), policy, self.device)
+        self.terms = Terms(with_further([*standard, *estimation_terms(policy)], terms), policy, self.device)
         self.reads, self.objects = self.terms.reads, objects_given(term=terms)
         self.engine = Engine(
             policy,
@@ -159,6 +162,7 @@ class PolicyLoss:
     """Minus the log-probability of the actions, weighed by their advantages [...], which are constants here."""
 
     name = "policy"
+    needs_noise = True
     coef: Coefficient = 1.0
     reads: tuple[str, ...] = ()
 

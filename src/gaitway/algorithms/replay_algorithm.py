@@ -24,6 +24,7 @@ from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_gather import TransitionBatch
 from gaitway.data.step_replay import StepReplay
+from gaitway.data.step_rows import Decisions
 
 
 @configuration
@@ -77,6 +78,7 @@ class Draw(NamedTuple):
 
 
 NO_DRAWS: Mapping[str, Draw] = {}
+NO_DECISIONS: Decisions | None = None
 
 
 class AnnotatedRewards(Protocol):
@@ -147,6 +149,8 @@ class ReplayAlgorithm:
             policy.out(name): ((memory.size,), torch.float32) for name, memory in policy.memories.items()
         }
         """Further step variables that it keeps: what the policy remembers, what `reads` names, some rewards."""
+        self.n_step, self.decisions = config.n_step, NO_DECISIONS
+        """How many steps a transition spans at most, and, if the policy decides for several steps, how it does."""
         if policy.memories and config.n_step > 1:
             raise ValueError("a block that remembers is learnt from step by step; use algorithm.n_step=1")
         self.rewards: AnnotatedRewards | None = None
@@ -269,8 +273,9 @@ class ReplayAlgorithm:
         return {
             "num_envs": self.num_envs,
             "groups": {name: (spec.group(name).shape, spec.group(name).torch_dtype) for name in self.groups},
-            "action": (spec.action.shape, spec.action.dtype),
-            "n_step": self.config.n_step,
+            "action": None if self.decisions is not None else (spec.action.shape, spec.action.dtype),
+            "n_step": self.n_step,
+            "decisions": self.decisions,
             "max_episode_steps": spec.max_episode_steps or None,
             "reset_rows": spec.reset_rows,
             "extras": self.extras,
@@ -278,13 +283,14 @@ class ReplayAlgorithm:
 
     def transitions(self, index: Tensor) -> Batch:
         """The drawn transitions as networks read them: `actor`, `critic`, `next/actor`, `next/critic` [n, D], `action`,
-        `reward` and `discount` [n], which is 0 after a termination, and `weight` [n] where the replay gives one."""
+        `reward` and `discount` [n], which is 0 after a termination, and `weight` [n] where the replay gives one. Where
+        a policy decides for several steps, what it decided is among `reads`, and there is no `action`."""
         assert self.replay is not None
         drawn = self.replay.gather(index, self._batch if len(index) == self.config.batch_size else None)
         batch: Batch = {name: drawn[name] for name in ("action", "reward", "discount", "weight") if name in drawn}
         with torch.no_grad():
             if self.rewards is not None:
-                batch["reward"] = self._total_reward(self.rewards, index)
+                batch["reward"] = self._total_reward(self.rewards, index, drawn.get("steps"))
             plain = [name for name in self.reads if name.startswith("env/obs/") or name == "env/truncated"]
             further = {name: drawn[name.removeprefix("env/")] for name in plain}
             further |= {name: drawn[name] for name in self.reads if name in self.extras}
@@ -298,16 +304,17 @@ class ReplayAlgorithm:
 
     # Private
 
-    def _total_reward(self, rewards: AnnotatedRewards, index: Tensor) -> Tensor:
-        """The discounted sum of `reward/total` over the n steps of each transition, [n], with what sources say now."""
+    def _total_reward(self, rewards: AnnotatedRewards, index: Tensor, length: Tensor | None = None) -> Tensor:
+        """The discounted sum of `reward/total` over the steps of each transition, [n], with what sources say now; those
+        steps are n, or `length` [n]."""
         assert self.replay is not None
-        steps = self.replay.window(index, self.config.n_step)
+        steps = self.replay.window(index, self.n_step)
         rewards.annotate(steps, ("drawn",))
         alive = torch.ones_like(steps["reward/total"][0])
         total = torch.zeros_like(alive)
         for k, (reward, done) in enumerate(zip(steps["reward/total"], steps["env/done"], strict=True)):
             total = total + self.config.gamma**k * alive * reward
-            alive = alive * ~done
+            alive = alive * (~done if length is None else ~done & (k + 1 < length))
         return total
 
     def _attach(self, replay: StepReplay) -> None:

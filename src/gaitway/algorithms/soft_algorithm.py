@@ -77,11 +77,11 @@ class SoftAlgorithm(ReplayAlgorithm):
 
 
 class Temperature(nn.Module):
-    """The weight of the entropy, learnt as its logarithm."""
+    """The weight of the entropy, learnt as its logarithm: one, or several of the `shape`."""
 
-    def __init__(self, initial: float) -> None:
+    def __init__(self, initial: float, *shape: int) -> None:
         super().__init__()
-        self.log_value = nn.Parameter(torch.tensor(math.log(initial)))
+        self.log_value = nn.Parameter(torch.full(shape, math.log(initial)))
 
 
 def continuous_target_entropy(policy: SoftActorCritic, config: SoftConfig) -> float:

@@ -38,15 +38,24 @@ class Terms:
     """
 
     def __init__(
-        self, terms: Sequence[LossTerm], policy: Any, device: torch.device, transforms: Sequence[Transform] = ()
+        self,
+        terms: Sequence[LossTerm],
+        policy: Any,
+        device: torch.device,
+        transforms: Sequence[Transform] = (),
+        critic: bool = True,
     ) -> None:
-        self.policy, self.terms = policy, list(terms)
+        """`critic` False leaves the policy's value out."""
+        self.policy, self.terms, self.critic = policy, list(terms), critic
         _check_names(self.terms)
+        _check_noise(self.terms, policy)
         self._check_outputs()
         read = [(term, name) for term in self.terms for name in term.reads if not name.startswith("new/")]
         self.reads = tuple(dict.fromkeys(name for _, name in read))
         """Variables of the workspace that the terms read."""
         self._cut = tuple(dict.fromkeys(name for term, name in read if not hasattr(term, "prepare")))
+        self.mirror = next((term for term in self.terms if hasattr(term, "doubled")), None)
+        """The term that has the policy run over mirror images too, if there is one."""
         self.transforms = [*transforms, *(term.transform for term in self.terms if hasattr(term, "transform"))]
         self.now = DeviceNow(device)
         self.coefficients = torch.zeros(len(self.terms), device=device)
@@ -81,8 +90,13 @@ class Terms:
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of the terms on one minibatch, and statistics; runs the policy once."""
         batch = self.transformed(batch)
-        batch = batch | scored(self.policy.head, self.policy.outputs(batch), batch["raw"])
-        total, statistics = self.weighed(batch, range(len(self.terms)))
+        if self.mirror is None:
+            batch = both = batch | self._scored(batch)
+        else:
+            both = self.mirror.doubled(batch)
+            scores = self._scored(both)
+            batch, both = batch | halves(scores), both | scores
+        total, statistics = self.weighed(batch, range(len(self.terms)), both)
         statistics["loss/total"] = total.detach()
         if "params" in batch:
             with torch.no_grad():
@@ -90,13 +104,17 @@ class Terms:
                 statistics["kl"] = weighted_mean(divergence, policy_weight(batch))
         return total, statistics
 
-    def weighed(self, batch: Batch, which: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted sum of some of the terms on a minibatch over which the policy has run."""
+    def weighed(
+        self, batch: Batch, which: Sequence[int], both: Batch | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum of some of the terms on a minibatch over which the policy has run; `both` is the minibatch
+        with its mirror image behind it, for terms that say `augmented`."""
+        augment = both is not None and getattr(self.mirror, "augment", False)
         total = torch.zeros((), device=self.coefficients.device)
         statistics: dict[str, Tensor] = {}
         for index in which:
             term = self.terms[index]
-            loss, more = term(batch, self.now)
+            loss, more = term(both if augment and getattr(term, "augmented", False) else batch, self.now)  # type: ignore[arg-type]
             if isinstance(term.coef, Schedule):
                 total = total + self.coefficients[index] * loss
             elif term.coef:  # a term without weight is only looked at
@@ -105,8 +123,15 @@ class Terms:
             statistics |= more
         return total, statistics
 
+    def _scored(self, batch: Batch) -> Batch:
+        outputs = self.policy.outputs(batch) if self.critic else self.policy.outputs(batch, critic=False)
+        return scored(self.policy.head, outputs, batch["raw"])
+
     def _check_outputs(self) -> None:
-        known = [f"new/{name}" for name in (*self.policy.output_names, *SCORES)]
+        names = [name for name in self.policy.output_names if self.critic or name != "value"]
+        known = [f"new/{name}" for name in (*names, *SCORES)]
+        if any(hasattr(term, "doubled") for term in self.terms):
+            known += [name.replace("new/", "new/mirrored/") for name in known]
         for term in self.terms:
             for name in term.reads:
                 if name.startswith("new/") and name not in known:
@@ -122,6 +147,14 @@ def scored(head: Any, outputs: Batch, raw: Tensor) -> Batch:
     scores = (params, log_prob, entropy, head.action(head.mode(params)))
     found = {f"new/{name}": value for name, value in outputs.items()}
     return found | {f"new/{name}": value for name, value in zip(SCORES, scores, strict=True)}
+
+
+def halves(scores: Batch) -> Batch:
+    """What the policy says of a minibatch and of its mirror image behind it: `new/*` and `new/mirrored/*`."""
+    found: Batch = {}
+    for name, value in scores.items():
+        found[name], found[name.replace("new/", "new/mirrored/", 1)] = value.chunk(2)
+    return found
 
 
 def row_weights(ws: Workspace) -> Batch:
@@ -157,10 +190,24 @@ def _check_names(terms: Sequence[LossTerm]) -> None:
         raise ValueError(f"two terms share a name: {names}; give each its own")
 
 
+def _check_noise(terms: Sequence[LossTerm], policy: Any) -> None:
+    """Refuse losses that compare probabilities of actions (`needs_noise`) where the policy draws none."""
+    if not getattr(getattr(policy, "config", None), "deterministic", False):
+        return
+    wrong = [term.name for term in terms if term.coef and getattr(term, "needs_noise", False)]
+    if wrong:
+        raise ValueError(
+            f"agent.deterministic is true, but the term {wrong[0]!r} compares probabilities of drawn actions; set it "
+            "to false, or give that term the coefficient 0"
+        )
+
+
 class Surrogate:
     """PPO's clipped policy loss."""
 
     name = "surrogate"
+    augmented = True
+    needs_noise = True
     reads: tuple[str, ...] = ()
 
     def __init__(self, clip: Positive = 0.2, coef: Coefficient = 1.0) -> None:
@@ -174,9 +221,11 @@ class Surrogate:
 
 
 class ValueLoss:
-    """Squared error of the critic in its own units; `clip` limits how far one update moves it (None: no limit)."""
+    """Squared error of the critic in its own units, of several critics the sum; `clip` limits how far one update moves
+    it (None: no limit)."""
 
     name = "value"
+    augmented = True
     reads: tuple[str, ...] = ()
 
     def __init__(self, clip: Positive | None = None, coef: Coefficient = 1.0) -> None:
@@ -185,6 +234,8 @@ class ValueLoss:
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
         value = batch["new/value"]
         error = value_error(value, value if self.clip is None else batch["value"], batch["return"], self.clip)
+        if error.ndim > batch["log_prob"].ndim:  # several critics
+            error = error.sum(-1)
         return weighted_mean(error, batch.get("weight")), {}
 
 
@@ -229,7 +280,11 @@ TERMS: dict[str, type | str] = {
     "surrogate": Surrogate,
     "value": ValueLoss,
     "entropy": Entropy,
+    "symmetry": "gaitway.algorithms.symmetry:Symmetry",
     "action_bound": ActionBound,
-    "action_distance": "gaitway.algorithms.action_distance:ActionDistance",
+    "action_distance": "gaitway.algorithms.imitation:ActionDistance",
+    "estimation": "gaitway.algorithms.estimation:Estimation",
+    "imitation": "gaitway.algorithms.imitation:Imitation",
+    "latent_imitation": "gaitway.algorithms.imitation:LatentImitation",
 }
 """Terms by the names that `algorithm.terms` uses."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from gaitway.analysis.stats import CHUNK, FloatArray
 
@@ -254,7 +254,7 @@ def _tail(groups: Sequence[FloatArray], confidence: float) -> float:
     if freedom == 0:
         return tail  # one run per task: resamples cannot differ
     widening = np.sqrt(counts.mean() / (counts.mean() - 1.0))
-    return float(stats.norm.cdf(widening * stats.t.ppf(tail, freedom)))
+    return float(special.ndtr(widening * special.stdtrit(freedom, tail)))
 
 
 def _deviation(array: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from gaitway.analysis.aggregate import (
     Central,
@@ -237,7 +237,7 @@ def welch_interval(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> Interval:
     if one + two == 0.0:
         return Interval(difference, difference, difference)
     freedom = (one + two) ** 2 / (one**2 / (len(first) - 1) + two**2 / (len(second) - 1))
-    half = float(stats.t.ppf(1 - alpha / 2, freedom) * math.sqrt(one + two))
+    half = float(special.stdtrit(freedom, 1 - alpha / 2) * math.sqrt(one + two))
     return Interval(difference, difference - half, difference + half)
 
 

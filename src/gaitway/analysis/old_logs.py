@@ -2,8 +2,8 @@
 
 Such a log is a folder with `db.pickle.bzip2` or `db.pickle`, pickled lists of `(name, iteration, value)` written one
 behind the other, and `params.pickle` with the hyper-parameters; `params.json` is no JSON but the text of a Python dict.
-A pickle is a program. The machine that runs it here knows lists, dicts, tuples, sets, numbers, texts and NumPy's single
-numbers, imports nothing and calls nothing from outside this file: anything else in the log is refused by name.
+A pickle is a program; `core/plain_pickle.py` runs it without importing or calling anything, and anything but plain
+containers, numbers and texts in the log is refused by name.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import ast
 import bz2
 import io
 import logging
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from gaitway.analysis.runs import Run
+from gaitway.core.plain_pickle import PlainPickleError, load_plain
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +27,6 @@ PACKED, PLAIN = "db.pickle.bzip2", "db.pickle"
 MAX_BYTES = 1 << 30
 """A log that is larger than this when unpacked is refused, because a small file can be made to fill the memory."""
 CUT_OFF = "%s is cut off; what was written last is left out"
-NUMBERS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
-"""NumPy types whose values become numbers."""
 
 
 class OldLogError(ValueError):
@@ -155,133 +152,9 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-# The pickle machine
-
-
 def _load(stream: io.BytesIO, path: Path, strict: bool) -> Any:
     """The next object of the stream, or None if it is cut off."""
     try:
-        return _Machine(stream, path, strict).load()
-    except OldLogError:
-        raise
-    except EOFError:
-        return None
-    except pickle.UnpicklingError as error:
-        if "truncated" in str(error):
-            return None
-        raise OldLogError(f"{path} is damaged ({error}); copy it again from where it was made") from error
-    except Exception as error:  # a damaged or malicious program fails in any way; it could not reach anything
-        raise OldLogError(f"{path} is not a log that can be read ({type(error).__name__}: {error})") from error
-
-
-class _Machine(pickle.Unpickler):
-    """Python's unpickler with a world that ends at this file."""
-
-    def __init__(self, stream: io.BytesIO, path: Path, strict: bool) -> None:
-        super().__init__(stream)
-        self.path, self.strict = path, strict
-        # a class of this machine alone: whatever a program does to it ends with the machine
-        self._left_out = type("LeftOut", (_LeftOut,), {})
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = _WORLD.get((module, name))
-        if known is _NUMBER and not self.strict:
-            return _Maker(self._number_or_nothing)
-        if known is not None:
-            return known
-        if not self.strict:
-            return self._left_out
-        raise OldLogError(
-            f"{self.path} holds a {module}.{name}, and only numbers, texts and plain containers are read; pass "
-            "strict=False to leave such values out"
-        )
-
-    def persistent_load(self, pid: Any) -> Any:
-        if self.strict:
-            raise OldLogError(f"{self.path} refers to something outside of it ({pid!r}); such a log is not read")
-        return self._left_out()
-
-    def _number_or_nothing(self, *arguments: Any) -> Any:
-        try:
-            return _number(*arguments)
-        except OldLogError:
-            return self._left_out()
-
-
-class _LeftOut:
-    """Stands for a value that is not built: takes whatever the program gives it and keeps nothing."""
-
-    def __new__(cls, *_: Any, **__: Any) -> _LeftOut:
-        return super().__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-    def __call__(self, *_: Any, **__: Any) -> _LeftOut:
-        return self
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, value: Any) -> None:
-        pass
-
-    def extend(self, values: Any) -> None:
-        pass
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
-class _NumberType:
-    """What a log says of a NumPy type: its short name, and in its state the order of the bytes."""
-
-    __slots__ = ("code", "order")
-
-    def __init__(self, code: Any = None, *_: Any) -> None:
-        self.code, self.order = code, "="
-
-    def __setstate__(self, state: Any) -> None:
-        if isinstance(state, tuple) and len(state) > 1 and state[1] in ("<", ">", "=", "|"):
-            self.order = state[1]
-
-
-class _Maker:
-    """A function of the pickle machine; it has no attributes that a program could change."""
-
-    __slots__ = ("_make",)
-    _make: Any
-
-    def __init__(self, make: Any) -> None:
-        object.__setattr__(self, "_make", make)
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._make(*arguments)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise OldLogError("the log tries to change the program that reads it; it is not read")
-
-
-def _number(kind: Any = None, content: Any = None) -> int | float | bool:
-    """One NumPy number from its type and its bytes."""
-    code = kind.code if isinstance(kind, _NumberType) else None
-    if not isinstance(code, str) or code not in NUMBERS or not isinstance(content, bytes):
-        raise OldLogError(f"the log holds a NumPy value of type {code!r}; only {sorted(NUMBERS)} are read")
-    dtype = np.dtype(kind.order + code)
-    if len(content) != dtype.itemsize:
-        raise OldLogError(f"the log holds a NumPy {dtype} of {len(content)} bytes; it is damaged")
-    return np.frombuffer(content, dtype)[0].item()
-
-
-_NUMBER = _Maker(_number)
-_WORLD = {
-    ("numpy", "dtype"): _Maker(_NumberType),
-    ("numpy.core.multiarray", "scalar"): _NUMBER,
-    ("numpy._core.multiarray", "scalar"): _NUMBER,
-    ("collections", "OrderedDict"): _Maker(dict),
-    ("builtins", "set"): _Maker(set),
-    ("builtins", "frozenset"): _Maker(frozenset),
-}
+        return load_plain(stream, path, strict=strict)
+    except PlainPickleError as error:
+        raise OldLogError(str(error)) from error

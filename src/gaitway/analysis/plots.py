@@ -33,9 +33,9 @@ Estimate = Literal["iqm", "mean"]
 Band = Literal["auto", "bootstrap", "minmax"]
 
 
-def plot_run(folder: str | Path) -> list[Path]:
+def plot_run(run: Run | str | Path) -> list[Path]:
     """Write learning_curve.png, metrics.png and losses.png into plots/ of a run; returns what there was data for."""
-    run = load_run(folder)
+    run = run if isinstance(run, Run) else load_run(run)
     made = {
         "learning_curve.png": learning_curve_figure(run),
         "metrics.png": metrics_figure(run),
@@ -45,13 +45,39 @@ def plot_run(folder: str | Path) -> list[Path]:
 
 
 def plot_runs(
-    folders: Iterable[str | Path], out: str | Path, *, estimate: Estimate = "iqm", band: Band = "auto"
+    runs: Iterable[Run | str | Path], out: str | Path, *, estimate: Estimate = "iqm", band: Band = "auto"
 ) -> Path:
     """Compare runs: one curve with a band per group of seeds. `out` is a PNG, or a folder for comparison.png."""
-    groups = group_runs(load_runs(folders))
-    figure = comparison_figure(groups, estimate=estimate, band=band)
+    found = [one for run in runs for one in ([run] if isinstance(run, Run) else load_runs([run]))]
+    figure = comparison_figure(group_runs(found), estimate=estimate, band=band)
     path = Path(out)
     return _save(figure, path if path.suffix else path / "comparison.png")
+
+
+def plot_metrics(runs: Sequence[Run], names: Sequence[str], out: str | Path | None = None) -> list[Path]:
+    """Draw metrics by their full names, a panel each with every run in it; by default into plots/ of each run."""
+    pictures = [(runs, Path(out))] if out is not None else [([run], run.folder / "plots") for run in runs]
+    stem = "+".join(name.replace("/", "_") for name in names)
+    return [
+        _save(chosen_figure(of, names), path if path.suffix else path / f"{stem}.png") for of, path in pictures if of
+    ]
+
+
+@mpl.rc_context(STYLE)
+def chosen_figure(runs: Sequence[Run], names: Sequence[str]) -> Figure:
+    """Chosen metrics in a panel each; runs of one group, which differ in their seed alone, have one colour."""
+    figure, panels = _panels(len(names))
+    for axes, name in zip(panels, names, strict=True):
+        for (label, members), colour in zip(group_runs(runs).items(), itertools.cycle(COLOURS), strict=False):
+            for number, run in enumerate(members):
+                series = run.series(name)
+                text = label if number == 0 else None
+                axes.plot(series.index, series, color=colour, linewidth=1.0, label=text)
+        _label(axes, name, runs)
+    if len(runs) > 1:
+        panels[0].legend(loc="best")
+    figure.suptitle(_title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs")
+    return figure
 
 
 @mpl.rc_context(STYLE)

@@ -1,29 +1,26 @@
 """Run folders as tables: `load_run` reads one, `load_runs` many, `group_runs` puts seeds of one experiment together.
 
 Only files are read and nothing that trains is imported, so that runs of other versions and machines load too. Metrics
-may be packed (`metrics.jsonl.gz`); where the plain file is there as well, it counts.
+may be packed (`metrics.jsonl.gz`); where the plain file is there as well, it counts. Whoever looks again and
+again keeps a `RunReader`, which reads only what has been added (`analysis/metrics_file.py`).
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from gaitway.analysis.metrics_file import METRICS, PACKED_METRICS, MetricsFile, stamp_of
 from gaitway.core.config import flatten, read_config
-
-logger = logging.getLogger(__name__)
+from gaitway.core.run_names import nearest_runs
 
 PER_RUN_KEYS = ("seed", "run_dir")
 """Top-level config keys in which runs of one group may differ."""
-METRICS = "metrics.jsonl"
-PACKED_METRICS = "metrics.jsonl.gz"
 MAX_LABEL = 60
 """Characters; groups that differ in more than fits are called by the folder of their first run."""
 
@@ -55,20 +52,61 @@ class Run:
         return self.metrics[name].dropna()
 
 
+class RunReader:
+    """Reads run folders, again and again: what has not changed is not read twice, and of metrics only lines that were
+    added. Runs that it returns share their tables with later ones; copy what you change."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, _Known] = {}
+
+    def read(self, folder: str | Path) -> Run:
+        """The run as it is now, finished or not."""
+        folder = Path(folder)
+        known = self._known.get(folder)
+        if known is None:
+            if not is_run_folder(folder):
+                raise ValueError(f"{folder} is not a run folder: it has neither config.yaml nor metrics.jsonl")
+            known = self._known[folder] = _Known(folder)
+        return known.read()
+
+    def read_all(self, folders: Iterable[str | Path]) -> list[Run]:
+        """The runs that `find_runs` finds."""
+        return [self.read(folder) for folder in find_runs(folders)]
+
+
+class _Known:
+    """What has been read of one run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.metrics = folder, MetricsFile(folder)
+        self.files: dict[str, tuple[Any, Any]] = {}
+        self.run: Run | None = None
+
+    def read(self) -> Run:
+        config = self._file("config.yaml", read_config)
+        summary = self._file("summary.json", lambda path: json.loads(path.read_text()))
+        table, run = self.metrics.table(), self.run
+        if run is None or not (run.config is config and run.summary is summary and run.metrics is table):
+            self.run = run = Run(self.folder, config, summary, table)
+        return run
+
+    def _file(self, name: str, load: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+        """What a small file says; it is read when it is another one than last time."""
+        path = self.folder / name
+        stamp, known = stamp_of(path), self.files.get(name)
+        if known is None or known[0] != stamp:
+            known = self.files[name] = (stamp, {} if stamp is None else load(path))
+        return known[1]
+
+
 def load_run(folder: str | Path) -> Run:
     """Read config.yaml, summary.json and metrics.jsonl of a run folder, finished or not."""
-    folder = Path(folder)
-    if not is_run_folder(folder):
-        raise ValueError(f"{folder} is not a run folder: it has neither config.yaml nor metrics.jsonl")
-    config_file, summary_file = folder / "config.yaml", folder / "summary.json"
-    config = read_config(config_file) if config_file.exists() else {}
-    summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
-    return Run(folder, config, summary, _read_metrics(folder))
+    return RunReader().read(folder)
 
 
 def load_runs(folders: Iterable[str | Path]) -> list[Run]:
     """The runs that `find_runs` finds."""
-    return [load_run(folder) for folder in find_runs(folders)]
+    return RunReader().read_all(folders)
 
 
 def find_runs(folders: Iterable[str | Path]) -> list[Path]:
@@ -77,7 +115,8 @@ def find_runs(folders: Iterable[str | Path]) -> list[Path]:
     for folder in map(Path, folders):
         below = _runs_below(folder)
         if not below:
-            raise ValueError(f"no run folder in {folder}: a run folder has config.yaml or metrics.jsonl")
+            near = "" if folder.exists() else nearest_runs(folder)
+            raise ValueError(f"no run folder in {folder}{near}: a run folder has config.yaml or metrics.jsonl")
         for path in below:
             found.setdefault(path.resolve(), path)
     return list(found.values())
@@ -107,55 +146,6 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Run]]:
             label = str(members[0].folder)
         labels[label] = members
     return labels
-
-
-def _read_metrics(folder: Path) -> pd.DataFrame:
-    rows: dict[int, dict[str, Any]] = {}
-    path = folder / METRICS
-    if path.exists():
-        lines = path.read_bytes().splitlines()
-    else:
-        path = folder / PACKED_METRICS
-        lines = _unpacked(path).splitlines() if path.exists() else []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            step = int(row.pop("step"))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            if number < len(lines):  # the last line may be cut off while a run writes it, or where it was killed
-                logger.warning("%s, line %d is not a metrics line and is left out", path, number)
-            continue
-        # Several lines may tell about one step (training, evaluation); of the same metric the first counts, as it does
-        # for the logger that writes them.
-        known = rows.setdefault(step, {})
-        for name, value in row.items():
-            known.setdefault(name, value)
-    numbers = {step: {name: value for name, value in row.items() if value is not None} for step, row in rows.items()}
-    table = pd.DataFrame.from_dict(numbers, orient="index").sort_index()
-    table.index.name = "step"
-    return table.apply(pd.to_numeric, errors="coerce").astype(float)
-
-
-def _unpacked(path: Path) -> bytes:
-    """The text of a gzip file of one or several members; of a file that is cut or damaged, what comes before that."""
-    text = bytearray()
-    member = zlib.decompressobj(wbits=31)  # 31: gzip
-    with path.open("rb") as file:
-        while chunk := file.read(65536):
-            while chunk:
-                if member.eof:
-                    member = zlib.decompressobj(wbits=31)
-                try:
-                    text += member.decompress(chunk)
-                except zlib.error as error:
-                    logger.warning("%s is damaged (%s); what lies behind that is left out", path, error)
-                    return bytes(text)
-                chunk = member.unused_data
-    if not member.eof:
-        logger.warning("%s is cut off; its last lines are left out", path)
-    return bytes(text)
 
 
 def _runs_below(folder: Path) -> list[Path]:

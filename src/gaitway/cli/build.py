@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, acting_part
+from gaitway.agents.mutex import Mutex, MutexConfig
+from gaitway.agents.policy import CastPolicy, FunctionPolicy, InferencePolicy, Policy, acting_part
 from gaitway.algorithms.terms import TERMS
 from gaitway.cli.open_run import read_run
 from gaitway.cli.train_config import EnvConfig, TrainConfig, recipe_of
 from gaitway.core.agent import Agent
-from gaitway.core.config import ConfigError
+from gaitway.core.config import ConfigError, from_config, read_yaml, resolve_class
 from gaitway.core.execution import Execution
 from gaitway.core.parts import find_part, make_part, make_parts
 from gaitway.core.seeding import stream
-from gaitway.core.trust import Kind, judge_file, speaking
-from gaitway.data.dataset import DataConfig, Dataset
+from gaitway.core.trust import REFERENCE, Kind, TrustError, judge_file, speaking
+from gaitway.data.cursors import open_followed
+from gaitway.data.dataset import DataConfig, Dataset, check_fits
+from gaitway.data.trajectories import Trajectories
 from gaitway.envs.misfit import misfit_of
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec, VecEnv
@@ -35,6 +40,8 @@ from gaitway.runners.description import named
 from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
+from gaitway.runners.on_policy import OnPolicyRunner
+from gaitway.runners.pretraining import Pretraining
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
@@ -94,7 +101,7 @@ def build_algorithm(config: TrainConfig, env: VecEnv) -> Any:
     make, parts = recipe_of(config.algorithm.name).algorithm, {}
     if getattr(config.algorithm, "terms", ()):
         given = _given(config, env.spec, policy, env.num_envs, execution)
-        parts["terms"] = _make(config, config.algorithm.terms, TERMS, "algorithm.terms", given, TERM)
+        parts["terms"] = _make(config, env.spec, config.algorithm.terms, TERMS, "algorithm.terms", given, TERM)
     return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution, **parts)
 
 
@@ -116,7 +123,8 @@ def build_cast(
         made = find_part(entry, AGENTS, f"cast[{number}]", Agent)[1]
         if acting and not getattr(made, "plays", True):
             continue
-        agent = make_part(entry, AGENTS, f"cast[{number}]", given=given, convert_types=_frozen(config), kind=Agent)
+        convert = _frozen(config, spec)
+        agent = make_part(entry, AGENTS, f"cast[{number}]", given=given, convert_types=convert, kind=Agent)
         if not isinstance(agent, Agent):
             raise ConfigError(f"cast[{number}] is a {type(agent).__name__}; derive it from gaitway.Agent", "cast")
         found.append(agent)
@@ -126,7 +134,7 @@ def build_cast(
 @by_origin
 def build_rewards(config: TrainConfig, spec: EnvSpec, policy: Any, num_envs: int, execution: Execution) -> list[Any]:
     given = _given(config, spec, policy, num_envs, execution)
-    return _make(config, config.rewards, SOURCES, "rewards", given, SOURCE)
+    return _make(config, spec, config.rewards, SOURCES, "rewards", given, SOURCE)
 
 
 def _given(
@@ -145,37 +153,53 @@ def _given(
 
 
 def _make(
-    config: TrainConfig, entries: Any, known: Mapping[str, Any], key: str, given: Mapping[str, Any], kind: Kind
+    config: TrainConfig,
+    spec: EnvSpec,
+    entries: Any,
+    known: Mapping[str, Any],
+    key: str,
+    given: Mapping[str, Any],
+    kind: Kind,
 ) -> list[Any]:
-    return make_parts(entries, known, key, given=given, convert_types=_frozen(config), kind=kind)
+    return make_parts(entries, known, key, given=given, convert_types=_frozen(config, spec), kind=kind)
 
 
-def _frozen(config: TrainConfig) -> dict[Any, Callable[[Any, str], Any]]:
-    """How an option becomes a policy: it names the folder of a run."""
+def _frozen(config: TrainConfig, spec: EnvSpec) -> dict[Any, Callable[[Any, str], Any]]:
+    """How an option becomes a policy: see `load_frozen`."""
 
-    return {Policy: lambda path, key: load_frozen(path, key, config.device)}
+    return {Policy: lambda source, key: load_frozen(source, key, spec, config.device)}
 
 
 @by_origin
-def build_data(config: TrainConfig, policy: Any) -> Dataset | None:
-    """The dataset of the config, checked against what the policy reads and does; None where there is none."""
+def build_data(config: TrainConfig, policy: Any) -> Dataset | Trajectories | None:
+    """The dataset of the config, checked against what the policy reads and does; None where there is none. One that is
+    still being recorded is what there is of it."""
     data, name = config.data, config.algorithm.name
     offline, off_policy = recipe_of(name).runs(OfflineRunner), recipe_of(name).runs(OffPolicyRunner)
+    pretrains = config.pretrain.iterations != 0
     if data.path is None:
         if offline:
             raise ConfigError(
                 f"{name} learns from a dataset; name one by data.path=DIR, `gaitway collect` records them"
             )
-        if data != DataConfig():
+        if data != DataConfig() or pretrains:
             raise ConfigError("data says what is done with a dataset; name it by data.path=DIR")
         return None
-    if not (offline or off_policy):
-        raise ConfigError(f"{name} learns from what it plays alone; leave data.path out, or use sac, td3 or bc")
-    if offline and (data.prefill or data.share):
+    if pretrains and not recipe_of(name).runs(OnPolicyRunner):
+        raise ConfigError(f"{name} has no stage before it plays; leave pretrain.iterations out, or use ppo", "pretrain")
+    if not (offline or off_policy or pretrains):
+        raise ConfigError(
+            f"{name} learns from what it plays alone; leave data.path out, set pretrain.iterations, or use sac or bc"
+        )
+    if (offline or pretrains) and (data.prefill or data.share):
         raise ConfigError(f"{name} learns from the dataset alone; data.prefill and data.share are for sac, td3 and dqn")
     if off_policy and not (data.prefill or data.share):
         raise ConfigError("data.path is set, but nothing uses it; set data.prefill=true or data.share=0.5")
     judge_file(data.path, "data.path")
+    if config.pretrain.follow:
+        followed = open_followed(data.path)
+        check_fits(followed.spec, f"the dataset {data.path}", policy.spec, policy.all_groups)
+        return followed
     found = Dataset.open(data.path, data.sha256)
     found.check_fits(policy.spec, policy.all_groups)
     return found
@@ -200,16 +224,24 @@ def build_runner(
     make = partial(build_env, config)  # not a closure: other processes may be asked to call it
     parts: dict[str, Any] = {"folder": folder, "make_env": make, "logger": logger, "progress": progress}
     recipe, data = recipe_of(config.algorithm.name), build_data(config, algorithm.policy)
-    if data is not None:
+    if data is not None and config.pretrain.iterations:
+        parts["pretraining"] = Pretraining(config.pretrain, data, env, algorithm, config.seed)
+    elif data is not None:
         parts["data"] = data
         parts |= {} if recipe.runs(OfflineRunner) else {"prefill": config.data.prefill, "share": config.data.share}
     for key in ("cast", "rewards", "callbacks"):
         if getattr(config, key) and key not in inspect.signature(recipe.runner).parameters:
             raise ConfigError(f"{config.algorithm.name} has no use for {key}; leave the list empty", key)
+    if config.rewards and not getattr(algorithm, "learns_from_rewards", True):
+        raise ConfigError(
+            f"{config.algorithm.name} learns from labels and not from rewards; leave rewards empty", "rewards"
+        )
     lists: dict[str, Any] = {
         "cast": build_cast(config, env.spec, algorithm.policy, env.num_envs),
         "rewards": build_rewards(config, env.spec, algorithm.policy, env.num_envs, algorithm.execution),
-        "callbacks": _make(config, config.callbacks, CALLBACKS, "callbacks", {"algorithm": algorithm}, CALLBACK),
+        "callbacks": _make(
+            config, env.spec, config.callbacks, CALLBACKS, "callbacks", {"algorithm": algorithm}, CALLBACK
+        ),
     }
     parts |= {key: made for key, made in lists.items() if made}
     return recipe.runner(env, algorithm, runner_config, **parts)
@@ -281,16 +313,62 @@ def load_learnt(config: TrainConfig, contract: EnvSpec, state: Mapping[str, Any]
     return {"policy": policy} | rewards.modules() | cast.modules()
 
 
-def load_frozen(path: Any, key: str, device: str) -> Policy:
-    """The best policy of a run, for parts of a configuration that take one."""
-    if not isinstance(path, str):
-        raise ConfigError(f"{key} is {path!r}; name the folder of a run", key)
-    judge_file(path, key)
-    folder = RunFolder.open(path)
+def load_frozen(source: Any, key: str, spec: EnvSpec, device: str) -> Policy:
+    """A policy that learns no more, for parts of a configuration that take one: the best of a run, named by its folder,
+    a mutex, named by its file, or a function, named by `package.module:name`, both for the environment `spec`."""
+    if not isinstance(source, str):
+        raise ConfigError(
+            f"{key} is {source!r}; name the folder of a run, a mutex file, or a function by package.module:name", key
+        )
+    if REFERENCE.match(source) and not os.path.exists(source):
+        function = resolve_class(source, key)
+        if not callable(function) or isinstance(function, type):
+            raise ConfigError(f"{key}: {source!r} is no function; name one that maps observations to actions", key)
+        return FunctionPolicy(function, spec, source)  # type: ignore[return-value]
+    judge_file(source, key)
+    if is_mutex_file(source):
+        return load_mutex(source, spec, device).policy
+    return _load_best(source, key, device)
+
+
+def is_mutex_file(source: str) -> bool:
+    """Whether `source` names a file that says of which policies a mutex is made."""
+    return os.path.splitext(source)[1] in (".yaml", ".yml") and os.path.isfile(source)
+
+
+def load_mutex(path: str, spec: EnvSpec, device: str) -> LoadedPolicy:
+    """The mutex of a YAML file, for the environment `spec`. Children are folders of runs, relative to the file; each is
+    opened under the name of its maker."""
+    data = read_yaml(Path(path).read_text(encoding="utf-8"), path)
+    try:
+        config = from_config(MutexConfig, data)
+        entries = [*config.children, *([config.down] if config.down else [])]
+        children = []
+        for number, entry in enumerate(entries):
+            place, key = os.path.join(os.path.dirname(path), entry.run), f"children[{number}].run"
+            judge_file(place, key)
+            children.append(_load_best(place, key, device))
+        mutex = Mutex(spec, config, children).seed(0).to(device)
+    except TrustError:
+        raise
+    except (ValueError, FileNotFoundError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return LoadedPolicy(mutex, Cast(mutex), 0, "mutex")
+
+
+def _load_best(source: str, key: str, device: str) -> Policy:
+    """The best policy of a run, frozen."""
+    folder = RunFolder.open(source)
     config = read_run(folder, device)
     loaded = load_policy(folder, config, None, "best")
     if len(loaded.cast.agents) > 1:
-        raise ConfigError(f"{key}: what acts in {path} is more than a policy; name a run without a cast", key)
+        raise ConfigError(f"{key}: what acts in {source} is more than a policy; name a run without a cast", key)
+    if loaded.steps == 0:
+        raise ConfigError(
+            f"{key}: {source} has not learnt yet, its only checkpoint is of step 0; train it first, "
+            f"`gaitway resume {source}`",
+            key,
+        )
     return loaded.policy.requires_grad_(False).to(device)
 
 

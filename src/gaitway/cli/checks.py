@@ -68,6 +68,7 @@ def judge_run(config: TrainConfig) -> None:
     if config.origin.is_person:
         return
     plain = to_config(config)
+    plain["agent"].pop("skills", None)  # judged where they are opened: the run's own copy is no stranger to it
     for section in ("env", "agent", "algorithm", "rewards", "cast", "callbacks"):
         judge_options(plain[section], section)
     judge_options(plain["evaluation"]["env"], "evaluation.env")

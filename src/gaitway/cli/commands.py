@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import os
 import sys
 import traceback
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from gymnasium.error import Error as GymnasiumError
 
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
@@ -21,41 +19,47 @@ from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, bu
 from gaitway.cli.checks import check_evaluation, check_memory, judge_run
 from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
-from gaitway.cli.compose import Composed, compose, write_config
+from gaitway.cli.compose import DEFAULT, Composed, write_config
+from gaitway.cli.compose_run import compose_run
 from gaitway.cli.config_file import change_value
+from gaitway.cli.console import console
 from gaitway.cli.export import check_contract, export
+from gaitway.cli.from_run import student_of, successor_of
 from gaitway.cli.init_from import init_from, pinned
-from gaitway.cli.inspect_run import bench, check, console, device_of, evaluate, info, list_what, plot
+from gaitway.cli.inspect_run import bench, check, device_of, evaluate
+from gaitway.cli.look import info, list_what, plot
 from gaitway.cli.motion import motion_check, motion_convert, motion_info, motion_record, motion_view
 from gaitway.cli.open_run import open_run
 from gaitway.cli.play import play
 from gaitway.cli.skills import show_skills, view_skills
-from gaitway.cli.train_config import TrainConfig, choices, default_run_dir, effective, parse, recipe_of
-from gaitway.core.config import ConfigError, to_config
+from gaitway.cli.sweep.command import from_trial, short_form
+from gaitway.cli.train_config import TrainConfig, default_run_dir, recipe_of
+from gaitway.core.config import ConfigError, flatten, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
 from gaitway.core.signals import EXIT_CODES, EXIT_INTERRUPT, Interrupted
-from gaitway.core.trust import Origin, run_folder_around, speaker, speaking
 from gaitway.core.user_code import UserCode
 from gaitway.data.dataset import Dataset
+from gaitway.data.trajectories import Trajectories
 from gaitway.envs.vec_env import VecEnv
 from gaitway.processes.workers import RemoteError
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.code_archive import archive_code
-from gaitway.runners.finite import NotFiniteError
+from gaitway.runners.judge import Trial
 from gaitway.runners.logger import Logger, setup_log
 from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder, RunFolderTakenError
 
 __all__ = [
-    "USER_ERRORS",
     "bench",
     "check",
     "check_contract",
     "collect",
     "compare",
+    "distill",
     "evaluate",
     "export",
+    "finetune",
     "info",
     "list_what",
     "motion_check",
@@ -71,29 +75,78 @@ __all__ = [
     "view_skills",
 ]
 
-USER_ERRORS = (
-    ValueError, KeyError, TypeError, OSError, MemoryError, ImportError, StateFileError, NotFiniteError, GymnasiumError,
-    RemoteError,
+NOT_COMPARED = (
+    "run_dir", "total_steps", "data.path", "data.sha256", "init_from.run", "env.num_threads", "torch_threads",
 )  # fmt: skip
-"""Errors that are answered with their sentence; a traceback goes to run.log."""
-
+"""What `--or-resume` does not ask of a run that is there: where it is, how long it shall be, what was chosen or made
+whole when it began."""
 log = logging.getLogger("gaitway")
 
 
 def train(options: argparse.Namespace) -> int:
-    with speaking(origin_of(options.overrides)):
-        composed = compose(options.overrides, to_config(TrainConfig()), parse, **choices())
-        config = effective(parse(composed.config))
+    overrides = list(options.overrides)
+    if options.from_trial is not None:
+        overrides = from_trial(options.from_trial, overrides)
+    if options.seeds is not None or options.multirun:
+        if options.show_config or options.or_resume:
+            raise ConfigError("--seeds and -m make a sweep; go on with one by `gaitway sweep --resume DIR`")
+        return short_form(options, overrides)
+    return _train(options, *compose_run(overrides, options.config_dir))
+
+
+def distill(options: argparse.Namespace) -> int:
+    return _train(options, *compose_run(options.overrides, options.config_dir, base=student_of(options.run)))
+
+
+def finetune(options: argparse.Namespace) -> int:
+    return _train(options, *compose_run(options.overrides, options.config_dir, base=successor_of(options.run)))
+
+
+def _train(options: argparse.Namespace, config: TrainConfig, composed: Composed) -> int:
+    """Begin the run that was composed, or go on with it where that is asked for."""
     judge_run(config)
     if options.show_config:
         if config.run_dir is None:
             config = replace(config, run_dir=default_run_dir(config, composed.experiment))
         print(yaml.safe_dump(to_config(config), sort_keys=False), end="")
         return 0
+    if getattr(options, "or_resume", False):
+        if config.run_dir is None:
+            raise ConfigError("--or-resume goes on with the run in run_dir; add run_dir=DIR", "run_dir")
+        found = RunFolder(config.run_dir)
+        if found.config.is_file() and found.code.is_file():
+            return _go_on(found, config, composed, options.quiet)
     return begin(config, composed, options.quiet)[0]
 
 
-def begin(config: TrainConfig, composed: Composed, quiet: bool) -> tuple[int, Path]:
+def _go_on(folder: RunFolder, config: TrainConfig, composed: Composed, quiet: bool) -> int:
+    """Go on with a run that the same command line began."""
+    stored, asked = flatten(folder.read_config()), flatten(to_config(config))
+    for key, source in composed.sources.items():
+        if source != DEFAULT and key not in NOT_COMPARED and key in asked and asked[key] != stored.get(key):
+            raise ConfigError(
+                f"{folder.path} was begun with {key}={stored.get(key)}, and this asks for {asked[key]}; go on with it "
+                f"as it is by `gaitway resume {folder.shown}`, or choose another run_dir",
+                key,
+            )
+    if is_over(folder):
+        print(f"nothing to do: {folder.path} has come to its end")
+        return 0
+    limits = [f"until={config.total_steps}"] if config.total_steps > stored["total_steps"] else []
+    arguments: dict[str, Any] = {"limits": limits, "checkpoint": "last", "fresh_replay": False, "quiet": quiet}
+    return resume(argparse.Namespace(run=str(folder.path), trial=None, **arguments))
+
+
+def is_over(folder: RunFolder) -> bool:
+    """Whether a run was ended by its own rules before its plan, and not by a signal."""
+    try:
+        facts = Checkpoints(folder.checkpoints, folder.run_id).facts("last")
+    except StateFileError:
+        return False
+    return facts.get("stopped_by") in ("threshold", "patience", "pruned")
+
+
+def begin(config: TrainConfig, composed: Composed, quiet: bool, plan: Plan | None = None) -> tuple[int, Path]:
     """Train a run from its first step, as it was composed; the exit code, and the folder of the run."""
     need_named(config, "that")
     check_memory(config)
@@ -118,7 +171,7 @@ def begin(config: TrainConfig, composed: Composed, quiet: bool) -> tuple[int, Pa
         if problem is not None:
             print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
         with UserCode({}):
-            return _run(config, folder, env, quiet, Plan()), folder.path
+            return _run(config, folder, env, quiet, plan or Plan()), folder.path
 
 
 def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | None) -> tuple[TrainConfig, RunFolder]:
@@ -135,19 +188,13 @@ def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | N
                 raise  # else another run took the name in this moment: there is a next one
 
 
-def origin_of(overrides: list[str]) -> Origin:
-    """Who speaks in the arguments of `train`: the person, or the run whose configuration is their config=FILE."""
-    files = [text.removeprefix("config=") for text in overrides if text.startswith("config=")]
-    around = [run_folder_around(os.path.dirname(os.path.realpath(file))) for file in files]
-    origins = [RunFolder(folder).origin() for folder in around if folder is not None]
-    return next((origin for origin in origins if not origin.is_person), speaker())
-
-
-def _with_data(config: TrainConfig, data: Dataset) -> TrainConfig:
-    """The config with the fingerprint of its dataset, and with its whole path: a run can be resumed from anywhere."""
+def _with_data(config: TrainConfig, data: Dataset | Trajectories) -> TrainConfig:
+    """The config with the fingerprint of its dataset, and with its whole path: a run can be resumed from anywhere. A
+    dataset that is still being recorded has none."""
     path = Path(str(config.data.path))
     place = str(path.resolve()) if path.exists() else config.data.path
-    return replace(config, data=replace(config.data, path=place, sha256=data.sha256))
+    sha256 = data.sha256 if isinstance(data, Dataset) else None
+    return replace(config, data=replace(config.data, path=place, sha256=sha256))
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -171,7 +218,7 @@ def _resume(folder: RunFolder, device: str | None, limits: list[str], options: a
         return 0
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
-    plan = Plan(checkpoint, until, options.fresh_replay)
+    plan = Plan(checkpoint, until, options.fresh_replay, getattr(options, "trial", None))
     if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
     with build_env(config) as env:
@@ -192,6 +239,8 @@ class Plan:
     until: int | None = None
     """Environment steps to train to; None: the run's total_steps."""
     fresh_replay: bool = False
+    trial: Trial | None = None
+    """What evaluations are reported to, and who may end the run for them."""
 
 
 def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan: Plan) -> int:
@@ -215,7 +264,7 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
             steps = runner.resume(plan.checkpoint, **options)
             log.info("going on from step %d of %s%s", steps, folder.path, " with an empty replay" * plan.fresh_replay)
         change_value(folder.config, "total_steps", config.total_steps, "gaitway resume")
-        runner.learn(None if plan.until is None else max(plan.until - runner.env_steps, 0))
+        runner.learn(None if plan.until is None else max(plan.until - runner.env_steps, 0), trial=plan.trial)
         log.info("stopped at step %d by %s", runner.env_steps, runner.stopped_by or "the plan")
         return _finish(runner, folder, logger)
     except KeyboardInterrupt as error:

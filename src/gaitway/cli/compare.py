@@ -126,7 +126,10 @@ def find(text: str, metric: str | None) -> list[Run] | tuple[np.ndarray, np.ndar
 
     matches = [Path(text)] if Path(text).exists() else [Path(match) for match in sorted(glob.glob(text))]
     if not matches:
-        raise ValueError(f"there is nothing at {text}; name a run folder, a folder of runs, a quoted glob or a file")
+        from gaitway.core.run_names import nearest_runs
+
+        near = nearest_runs(text)
+        raise ValueError(f"there is nothing at {text}{near}; name a run folder, a folder of runs, a glob or a file")
     files = [path for path in matches if path.is_file() and path.suffix.lower() in FILES]
     if len(files) == 1 and len(matches) == 1:
         return read_array(files[0], metric)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,8 +31,11 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
+from gaitway.cli.arguments import quoted
 from gaitway.cli.config_file import DEFAULT, write_config
+from gaitway.cli.presets import CONF_FOLDER, preset_folders, presets_in
 from gaitway.core.config import (
     ConfigError,
     UnknownKeyError,
@@ -44,10 +46,10 @@ from gaitway.core.config import (
     read_config,
     to_config,
 )
+from gaitway.runners.confidential import variable_against
 
-__all__ = ["CONF_FOLDER", "DEFAULT", "Composed", "compose", "list_experiments", "read_config", "write_config"]
+__all__ = ["DEFAULT", "Composed", "compose", "read_config", "write_config"]
 
-CONF_FOLDER = Path(__file__).parent / "conf"
 COMMAND_LINE = "command line"
 _PRIMARY = "_gaitway_defaults_"
 PATHS = ("run_dir", "data.path")
@@ -86,7 +88,7 @@ def compose(
     choice of the user, whose name is `package.module:Object`.
     `config_dir` holds presets of the user (`experiment/*.yaml`) besides those in `conf_folder`.
     """
-    layers = _Layers(_folders(conf_folder, config_dir), dict(choices or {}), dict(followers or {}), own)
+    layers = _Layers(preset_folders(conf_folder, config_dir), dict(choices or {}), dict(followers or {}), own)
     arguments = layers.read_arguments(overrides)
     with _hydra(layers, defaults):
         composed, sources = _compose_once(layers, arguments)
@@ -107,11 +109,6 @@ def compose(
     if dataclasses.is_dataclass(typed) and not isinstance(typed, type):
         composed = _overlay(composed, to_config(typed))
     return Composed(composed, sources, layers.experiment)
-
-
-def list_experiments(config_dir: str | Path | None = None, conf_folder: Path = CONF_FOLDER) -> dict[str, str]:
-    """The presets by name, each with the first comment of its file."""
-    return _presets(_folders(conf_folder, config_dir))
 
 
 @dataclass
@@ -216,14 +213,14 @@ class _Layers:
         if key in self.choices:
             self.choose(key, value, key)
         elif not isinstance(value, str) or not self.source_file(f"{key}/{value}"):
-            known = sorted(_presets(self.folders, key))
+            known = sorted(presets_in(self.folders, key))
             hint = did_you_mean(str(value), known)
             if str(value).endswith((".yaml", ".yml")):
                 hint = f" (for a file of your own write config={value})"
             listed = f"there are {', '.join(known)}" if known else "there is none"
             raise ConfigError(f"there is no {key} {value!r}{hint}; {listed}", key)
         else:
-            _presets(self.folders, key)  # refuses a name that is taken twice, of which Hydra would ignore one
+            presets_in(self.folders, key)  # refuses a name that is taken twice, of which Hydra would ignore one
 
     def _read_file(self, name: str) -> None:
         self.file = Path(name)
@@ -258,22 +255,18 @@ class _Layers:
         return entry["experiment"]
 
 
-def _folders(conf_folder: Path, config_dir: str | Path | None) -> list[Path]:
-    if config_dir is not None and not Path(config_dir).is_dir():
-        raise ConfigError(f"--config-dir {config_dir} is not a folder; it should hold experiment/NAME.yaml")
-    return [conf_folder.absolute(), *([Path(config_dir).absolute()] if config_dir is not None else [])]
-
-
-def _presets(folders: Sequence[Path], group: str = "experiment") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for root in (folder / group for folder in folders):
-        for path in sorted(root.rglob("*.yaml")):
-            name = path.relative_to(root).with_suffix("").as_posix()
-            if name in found:
-                raise ConfigError(f"{path} has the name of a preset that comes with gaitway; rename it", group)
-            comments = [line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "#"]
-            found[name] = next((text for text in comments if text and not text.startswith("@")), "")
-    return found
+def several_values(text: str) -> tuple[str, list[Any] | None]:
+    """The key of an argument, and its values where it has several (`key=a,b`, `key=range(1,4)`); None for one."""
+    if text.partition("=")[0].lstrip("+") in PATHS:
+        return text.partition("=")[0], None
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException:
+        return "", None  # what is wrong with it is said when it is composed
+    key = override.key_or_group
+    if not override.is_sweep_override():
+        return key, None
+    return key, [_parse(f"{key}={value}").value() for value in override.sweep_string_iterator()]
 
 
 def _with_plain_path(text: str) -> str:
@@ -286,8 +279,7 @@ def _with_plain_path(text: str) -> str:
     is_quoted = len(path) > 1 and path[0] == path[-1] and path[0] in "'\""
     if name not in PATHS or not sign or is_quoted or path in ("", "null"):
         return text
-    escaped = re.sub(r"(\\*)(\"|\Z)", lambda found: found[1] * 2 + (r"\"" if found[2] else ""), path)
-    return f'{key}="{escaped}"'
+    return f"{key}={quoted(path)}"
 
 
 def _parse(text: str) -> Override:
@@ -303,7 +295,9 @@ def _parse(text: str) -> Override:
     if not key:
         raise ConfigError(f"cannot read the argument {text!r}; write key=value")
     if override.is_sweep_override():
-        raise ConfigError(f"{key} has several values in {text!r}; give one, or a list as {key}=[...]", key)
+        raise ConfigError(
+            f"{key} has several values in {text!r}; give one, or a list as {key}=[...], or try each by -m", key
+        )
     if key.split(".")[0].split("/")[0] == "hydra":
         raise ConfigError(f"{text!r} sets Hydra itself, which has no effect here; remove it", key)
     return override
@@ -322,6 +316,7 @@ def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
     saved_store, saved_hydra = store.repo, instance.hydra
     store.repo = {key: value for key, value in saved_store.items() if key not in ("config", *sections)}
     instance.clear()
+    OmegaConf.register_new_resolver("oc.env", harmless_variable, replace=True)
     try:
         store.store(name=_PRIMARY, node=primary)
         store.store(name="file", group="config", package="_global_", node=layers.file_content or {})
@@ -329,8 +324,20 @@ def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
         with hydra.initialize_config_dir(str(layers.folders[0]), job_name="gaitway", version_base="1.3"):
             yield
     finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
         store.repo = saved_store
         GlobalHydra.instance().hydra = saved_hydra
+
+
+def harmless_variable(name: str, *default: Any) -> Any:
+    """`${oc.env:NAME}`, unless it looks like a secret: what it stands for is written into the run folder."""
+    reason = variable_against(name, os.environ.get(name, ""))
+    if reason is not None:
+        raise ConfigError(
+            f"${{oc.env:{name}}} would be written into the run folder, and {reason}; let your code read it from the "
+            "environment itself"
+        )
+    return oc.env(name, *default)
 
 
 def _compose_once(layers: _Layers, arguments: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -340,6 +347,9 @@ def _compose_once(layers: _Layers, arguments: list[str]) -> tuple[dict[str, Any]
         plan = GlobalHydra.instance().config_loader().compute_defaults_list(_PRIMARY, arguments, RunMode.RUN)
         layers.chosen = {section: str(plan.overrides.known_choices[section]) for section in layers.choices}
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError) as error:
+        secret = next((each for each in _causes(error) if isinstance(each, ConfigError)), None)
+        if secret is not None:
+            raise secret from error
         reason = _one_line(error).replace(f"In '{_PRIMARY}': ", "").rstrip(".")
         raise ConfigError(f"cannot compose the configuration: {reason}; correct the argument or file") from error
     if "experiment" in composed:
@@ -410,6 +420,12 @@ def _overlay(plain: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
         other = typed.get(key, value)
         result[key] = _overlay(value, other) if isinstance(value, dict) and isinstance(other, Mapping) else other
     return result
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _one_line(error: Exception) -> str:

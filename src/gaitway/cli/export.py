@@ -52,7 +52,8 @@ def export(options: argparse.Namespace) -> int:
     """Export, prove, and say the largest difference."""
     import json
 
-    from gaitway.cli.inspect_run import console, device_alone
+    from gaitway.cli.console import console
+    from gaitway.cli.inspect_run import device_alone
     from gaitway.cli.open_run import open_run
 
     folder, config = open_run(options.run, device_alone(options.settings))
@@ -80,7 +81,7 @@ def export_run(
 ) -> tuple[Proof, LoadedPolicy]:
     """Export a checkpoint of an open run; the proof, and what was loaded."""
     from gaitway.cli.build import build_env, load_policy
-    from gaitway.cli.players import in_environment
+    from gaitway.cli.open_run import in_environment
     from gaitway.export.acting_step import acting_step
     from gaitway.export.folder import Subject, export_policy
 
@@ -107,7 +108,7 @@ def export_run(
 
 def check_contract(options: argparse.Namespace) -> int:
     """Say where two contracts differ first, or that they agree."""
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
     from gaitway.export.contract import first_difference, read_interface
     from gaitway.export.programs import ExportError
 

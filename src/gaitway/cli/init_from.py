@@ -2,7 +2,8 @@
 
 Weights and temperatures are taken from the best checkpoint of a run, or from its last where none is the best; from a
 skill file the actor's weights, which is all it holds. Counters, optimisers, the replay and random streams are those of
-a new run. Nothing is taken in part: what does not fit by name and shape is refused, before the run folder is made.
+a new run. What does not fit by name and shape is refused, before the run folder is made, unless `parts`, `rules` or
+`new_inputs` say how it is matched (agents/transfer.py): then a table tells what became of every part.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gaitway.cli.build import by_origin
-from gaitway.cli.train_config import TrainConfig, recipe_of
+from gaitway.agents.observations import ObservingPolicy
+from gaitway.agents.transfer import Report, Rule, check_units, transfer
+from gaitway.cli.build import build_policy, by_origin
+from gaitway.cli.open_run import read_run
+from gaitway.cli.train_config import InitConfig, TrainConfig, recipe_of
 from gaitway.core.config import ConfigError
 from gaitway.core.trust import RUN_FILES
 from gaitway.envs.misfit import misfit_of
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.vec_env import EnvSpec
+from gaitway.nn.head import Head
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.evolution import EvolutionRunner
 from gaitway.runners.run_folder import RunFolder, check_links
@@ -30,35 +35,61 @@ from gaitway.skills.places import is_shipped
 from gaitway.skills.skill_file import Skills, find_skills
 
 KEY = "init_from"
+READ_FILES = {
+    "starts": "motion",
+    "style": "motion",
+    "tracking": "motion",
+    "teacher": "teachers",
+    "action_distance": "frozen",
+}
+"""Parts of lists with an option that names files or folders."""
 LEARNT = ("policy", "temperature", "value_norm")
 """Parts of an algorithm's state that hold what was learnt, and in which units."""
 
 
 def pinned(config: TrainConfig) -> TrainConfig:
-    """The config with the whole paths of what it begins with, a run or skills and the clips of starts, so that
-    config.yaml says them wherever it is read."""
-    wrappers = tuple(_pinned_clips(entry) for entry in config.env.wrappers)
-    config = replace(config, env=replace(config.env, wrappers=wrappers))
+    """The config with the whole paths of what it begins with, a run or skills, motion clips, robots and teachers, so
+    that config.yaml says them wherever it is read."""
+    wrappers, rewards, cast = (
+        tuple(map(_pinned_part, each)) for each in (config.env.wrappers, config.rewards, config.cast)
+    )
+    env = replace(config.env, wrappers=wrappers, options=_pinned_robot(config.env.options))
+    config = replace(config, env=env, rewards=rewards, cast=cast)
+    if getattr(config.algorithm, "terms", ()):
+        terms = tuple(map(_pinned_part, config.algorithm.terms))
+        config = replace(config, algorithm=replace(config.algorithm, terms=terms))
+    skills = getattr(config.agent, "skills", None)
+    if isinstance(skills, str) and not is_shipped(skills) and os.path.exists(os.path.expanduser(skills)):
+        config = replace(config, agent=replace(config.agent, skills=os.path.realpath(os.path.expanduser(skills))))
     run = config.init_from.run
     if run is None or is_shipped(run) or not os.path.exists(os.path.expanduser(run)):
         return config
     return replace(config, init_from=replace(config.init_from, run=os.path.realpath(os.path.expanduser(run))))
 
 
-def _pinned_clips(wrapper: dict[str, Any]) -> dict[str, Any]:
-    """The entry of a wrapper; of `starts` with the whole paths of its clips."""
-    motion = wrapper.get("motion")
-    if wrapper.get("name") != "starts" or motion is None:
-        return wrapper
-    folders = [motion] if isinstance(motion, str) else list(motion)
+def _pinned_robot(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of an environment; the file of a robot with its whole path."""
+    robot = options.get("robot")
+    if not isinstance(robot, str) or not robot.endswith((".yaml", ".yml")) or not os.path.exists(robot):
+        return options
+    return {**options, "robot": os.path.realpath(robot)}
+
+
+def _pinned_part(entry: Any) -> Any:
+    """The entry of a list; that of a part of ours that reads files with their whole paths."""
+    option = READ_FILES.get(entry.get("name", "")) if isinstance(entry, dict) else None
+    if option is None or entry.get(option) is None:
+        return entry
+    named = entry[option]
+    folders = [named] if isinstance(named, str) else list(named)
     found = [os.path.realpath(each) if os.path.exists(each) else each for each in folders]
-    return {**wrapper, "motion": found[0] if isinstance(motion, str) else found}
+    return {**entry, option: found[0] if isinstance(named, str) else found}
 
 
 @by_origin
 def init_from(config: TrainConfig, algorithm: Any) -> str | None:
     """Let `algorithm`, as it was just made, begin as the configuration says; a line that tells with what, None where
-    it says nothing. The later keys of `init_from` belong here."""
+    it says nothing, followed by a table where it was matched."""
     run = config.init_from.run
     if run is None:
         return None
@@ -66,20 +97,38 @@ def init_from(config: TrainConfig, algorithm: Any) -> str | None:
         raise ConfigError(f"{config.algorithm.name} searches around a point of its own; leave {KEY} out", KEY)
     place = Path(os.path.expanduser(run))
     is_run = all((place / name).is_file() for name in RUN_FILES)
+    keys = config.init_from
     try:
-        return _from_run(place, algorithm) if is_run else _from_skills(run, algorithm)
+        if is_run:
+            line = _from_parts(place, algorithm, keys) if keys.is_partial else _from_run(place, algorithm)
+        elif keys.is_partial:
+            raise ConfigError(
+                f"{KEY}: parts, rules and new_inputs are for runs, and {run} is none; leave them out", KEY
+            )
+        else:
+            line = _from_skills(run, algorithm)
+        if keys.std is not None:
+            _set_std(algorithm, keys.std)
+            line += f"\nstd      {keys.std:g}"
+        return line
     except SkillFileError as error:
         raise ConfigError(f"{KEY}.run: {error}", KEY) from error
 
 
-def _from_run(place: Path, algorithm: Any) -> str:
+def _opened(place: Path) -> tuple[RunFolder, dict[str, Any], EnvSpec, str]:
+    """A run, the state of its algorithm, its contract, and which checkpoint it is in words."""
     folder = RunFolder.open(place)
     check_links(folder.path, folder.origin())
     which = "best" if (folder.checkpoints / "best").exists() else "last"
     state, steps = Checkpoints(folder.checkpoints, folder.run_id).load(which)
-    contract = EnvSpec.from_dict(folder.read_contract())
+    words = f"begins with the weights of {place}, {which} checkpoint (step {steps:,})"
+    return folder, state["algorithm"], EnvSpec.from_dict(folder.read_contract()), words
+
+
+def _from_run(place: Path, algorithm: Any) -> str:
+    _, stored, contract, words = _opened(place)
     _check_contract(place, contract, algorithm.policy)
-    stored, parts = state["algorithm"], _modules(algorithm)
+    parts = _modules(algorithm)
     for name in LEARNT:
         if (name in parts) != (name in stored):
             has, lacks = ("this run", place) if name in parts else (place, "this run")
@@ -92,7 +141,54 @@ def _from_run(place: Path, algorithm: Any) -> str:
         _check_sizes(str(place), name, stored[name], module.state_dict())
     for name, module in parts.items():
         module.load_state_dict(stored[name])
-    return f"begins with the weights of {place}, {which} checkpoint (step {steps:,})"
+    return words
+
+
+def _from_parts(place: Path, algorithm: Any, keys: InitConfig) -> str:
+    """Match what the run learnt to what there is here, by name; the line, and the table of what became of it."""
+    folder, stored, contract, words = _opened(place)
+    policy = algorithm.policy
+    besides = LEARNT[1:]
+    try:
+        source = build_policy(read_run(folder, "cpu"), contract)
+        source.load_state_dict(stored["policy"])
+        if not (isinstance(source, ObservingPolicy) and isinstance(policy, ObservingPolicy)):
+            raise ValueError(
+                "only policies that read observation groups can be matched by name; leave parts and rules out"
+            )
+        if contract.action != policy.spec.action:
+            raise ValueError(
+                f"it acts by {', '.join(contract.action.names)}, here by {', '.join(policy.spec.action.names)} or "
+                "within other limits"
+            )
+        check_units(contract, policy.spec)
+        inside = [part for part in keys.parts if part not in besides]
+        rules = [Rule.of(entry) for entry in keys.rules]
+        report = Report() if keys.parts and not inside else transfer(source, policy, inside, rules, keys.new_inputs)
+        modules = {name: module for name, module in _modules(algorithm).items() if name != "policy"}
+        for name in besides:
+            if name in keys.parts and not (name in modules and name in stored):
+                raise ValueError(f"parts names {name!r}, which is not {'here' if name in stored else 'there'}")
+        for name, module in modules.items():
+            if name in stored and (not keys.parts or name in keys.parts):
+                _check_sizes(str(place), name, stored[name], module.state_dict())
+                module.load_state_dict(stored[name])
+                report.loaded.append(name)
+            else:
+                report.new.append(name)
+    except ValueError as error:
+        raise ConfigError(f"{KEY}.run: {place}: {error}", KEY) from error
+    return "\n".join((words, *report.lines()))
+
+
+def _set_std(algorithm: Any, std: float) -> None:
+    head = getattr(algorithm.policy, "head", None)
+    try:
+        if not isinstance(head, Head):
+            raise ValueError(f"{type(algorithm.policy).__name__} has no standard deviation of its own; leave it out")
+        head.set_std(std)
+    except ValueError as error:
+        raise ConfigError(f"{KEY}.std: {error}", f"{KEY}.std") from error
 
 
 def _from_skills(run: str, algorithm: Any) -> str:

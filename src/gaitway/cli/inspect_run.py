@@ -1,4 +1,4 @@
-"""The commands that look: `eval`, `play`, `plot`, `info`, `list`, `check`, `bench`. None of them changes a run."""
+"""The commands that make objects to look at them: `eval`, `check`, `bench`, `info --verify`. None changes a run."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ import json
 import logging
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.table import Table
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
-from gaitway.analysis.plots import plot_run, plot_runs
-from gaitway.analysis.runs import find_runs
-from gaitway.cli.build import build_env, load_learnt, load_policy
-from gaitway.cli.compose import list_experiments
-from gaitway.cli.open_run import open_run
+from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_learnt, load_mutex, load_policy
+from gaitway.cli.console import console
+from gaitway.cli.open_run import in_environment, open_run
 from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, read_yaml
-from gaitway.core.files import FORMAT_VERSION
 from gaitway.core.seeding import stream
-from gaitway.core.terminal import Terminal
 from gaitway.envs.check import check_env
 from gaitway.envs.registry import list_envs, make_env
 from gaitway.envs.robots.registry import ROBOTS
@@ -34,21 +29,24 @@ from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
 from gaitway.runners.evaluate import evaluation_instances
-from gaitway.runners.run_folder import RunFolder, check_links
+from gaitway.runners.run_folder import RunFolder
 
 log = logging.getLogger("gaitway")
-console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    folder, config = open_run(options.run, device_alone(options.settings))
-    result = measure(folder, config, options.checkpoint, options.episodes)
+    if options.policy is not None:
+        config, result = measure_there(options)
+    else:
+        folder, config = open_run(options.run, device_alone(options.settings))
+        result = measure(folder, config, options.checkpoint, options.episodes)
     if options.json:
         print(json.dumps(result))
         return 0
-    episodes = result.get("episodes")
+    episodes, which = result.get("episodes"), result["checkpoint"]
+    who = f"the mutex {options.policy}" if which == "mutex" else f"{which} checkpoint (step {result['steps']:,})"
     console.print(
-        f"{config.env.id}, {result['checkpoint']} checkpoint (step {result['steps']:,}), "
+        f"{config.env.id}, {who}, "
         + (f"{episodes} episodes on seeds 0..{episodes - 1}" if episodes else f"{result['trials']} trials a kind")
     )
     for name, value in sorted(result.items()):
@@ -59,12 +57,40 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def measure(folder: RunFolder, config: TrainConfig, which: str, episodes: int | None) -> dict[str, Any]:
     """What a checkpoint of a run achieves in its evaluation environment, with what was measured."""
-    contract, evaluation = EnvSpec.from_dict(folder.read_contract()), config.evaluation
+    contract = EnvSpec.from_dict(folder.read_contract())
+    return _measured(config, contract, lambda spec: load_policy(folder, config, spec, which), episodes)
+
+
+def measure_there(options: argparse.Namespace) -> tuple[TrainConfig, dict[str, Any]]:
+    """What the policy of a run or of a mutex file achieves in the environment that is named."""
+    env_id, chosen, device = options.run, options.policy, device_alone(options.settings)
+    if is_mutex_file(chosen):
+        config = in_environment(TrainConfig(device=device or TrainConfig.device), env_id)
+
+        def load(spec: EnvSpec) -> LoadedPolicy:
+            return load_mutex(chosen, spec, config.device)
+
+    else:
+        folder, config = open_run(chosen, device)
+        config = in_environment(config, env_id)
+
+        def load(spec: EnvSpec) -> LoadedPolicy:
+            return load_policy(folder, config, spec, options.checkpoint)
+
+    with build_env(config, "evaluation", 1) as env:
+        spec = env.spec
+    return config, _measured(config, spec, load, options.episodes)
+
+
+def _measured(
+    config: TrainConfig, contract: EnvSpec, load: Callable[[EnvSpec], LoadedPolicy], episodes: int | None
+) -> dict[str, Any]:
+    evaluation = config.evaluation
     if episodes:  # goals of each task, where the task counts goals
         evaluation = replace(evaluation, trials=episodes)
     episodes = episodes or evaluation.episodes
     with build_env(config, "evaluation", evaluation_instances(contract, episodes)) as env:
-        loaded = load_policy(folder, config, env.spec, which)
+        loaded = load(env.spec)
 
         def make_policy(stochastic: bool) -> InferencePolicy | CastPolicy:
             return loaded.inference(stochastic, stream(config.seed, "evaluation", env.device))
@@ -90,68 +116,31 @@ def device_alone(settings: Sequence[str]) -> str | None:
     return device
 
 
-def plot(options: argparse.Namespace) -> int:
-    runs = find_runs(options.runs)
-    for run in runs:  # pictures are written into them
-        check_links(run, RunFolder(run).origin())
-    written = [path for run in runs for path in plot_run(run)]
-    if len(runs) > 1:
-        written.append(plot_runs(runs, Path(options.out or "comparison.png")))
-    for path in written:
-        console.print(str(path))
-    return 0
-
-
-def info(options: argparse.Namespace) -> int:
-    folder, config = open_run(options.run, device_alone(options.settings))
-    state, steps = Checkpoints(folder.checkpoints, folder.run_id).load("last")
+def checkpoint_facts(path: str, settings: Sequence[str]) -> dict[str, Any]:
+    """What the last checkpoint of a run says about itself, computed from its state."""
+    folder, config = open_run(path, device_alone(settings))
+    state, _ = Checkpoints(folder.checkpoints, folder.run_id).load("last")
     contract = EnvSpec.from_dict(folder.read_contract())
     # what a program gave as objects cannot be made here, and what is not made cannot be counted
     learnt = None if config.objects else load_learnt(config, contract, state)
-    found = {
-        "algorithm": config.algorithm.name,
-        "env": config.env.id,
-        "steps": steps,
+    return {
         "parameters_sha256": learnt and parameters_sha256(learnt_parameters(learnt)),
         "parameters": learnt and sum(p.numel() for p in learnt["policy"].parameters() if p.requires_grad),
-        "format_version": FORMAT_VERSION,
-        "gaitway_version": state["version"],
+        "version": state["version"],
         "best": state["best"],
         "last": state["last"],
-        "seed": config.seed,
-        "total_steps": config.total_steps,
-        "run_dir": str(folder.path),
-        **({"objects": list(config.objects)} if config.objects else {}),
     }
-    if options.json:
-        print(json.dumps(found))
-        return 0
-    for name, value in found.items():
-        console.print(f"{name:18s} {value}", soft_wrap=True)
-    return 0
 
 
-def list_what(options: argparse.Namespace) -> int:
-    rows: list[dict[str, str]]
-    if options.what == "envs":
-        rows = [{"id": env.id, "kind": env.kind, "description": env.description} for env in list_envs()]
-    elif options.what == "robots":
-        rows = [{"id": name, "description": robot.description} for name, robot in ROBOTS.items()]
-    elif options.what == "algorithms":
-        rows = [
-            {"id": name, "description": (recipe.config.__doc__ or "").split("\n")[0]}
-            for name, recipe in RECIPES.items()
-        ]
-    else:
-        rows = [{"id": name, "description": text} for name, text in list_experiments().items()]
-    if options.json:
-        print(json.dumps(rows))
-        return 0
-    table = Table(*rows[0], box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row.values())
-    console.print(table)
-    return 0
+def list_parts(what: str) -> list[dict[str, str]]:
+    """The environments, robots or algorithms there are."""
+    if what == "envs":
+        return [{"id": env.id, "kind": env.kind, "description": env.description} for env in list_envs()]
+    if what == "robots":
+        return [{"id": name, "description": robot.description} for name, robot in ROBOTS.items()]
+    return [
+        {"id": name, "description": (recipe.config.__doc__ or "").split("\n")[0]} for name, recipe in RECIPES.items()
+    ]
 
 
 def check(options: argparse.Namespace) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import select
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
+
+from gymnasium.error import Error as GymnasiumError
 
 from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.collect import count
@@ -18,11 +21,21 @@ from gaitway.cli.compare import add_parser as add_compare
 from gaitway.cli.export import add_parser as add_export
 from gaitway.cli.motion import add_parser as add_motion
 from gaitway.cli.skills import add_parser as add_skills
+from gaitway.cli.sweep.parser import add_parser as add_sweep
+from gaitway.core.config import ConfigError
 from gaitway.core.signals import EXIT_CODES, Interrupted, handling, interrupt, leave, said
+from gaitway.core.trust import Origin, check_trusted, speaking
+from gaitway.core.user_code import SentenceError, UserCodeError, told
 from gaitway.version import __version__
 
-OPENING = ("train", "resume", "eval", "collect", "export", "play", "plot", "info")
+OPENING = ("train", "distill", "finetune", "resume", "eval", "collect", "export", "play", "plot", "info")
 """Commands that make objects of what run folders name, or write into them."""
+TRAINING = ("train", "distill", "finetune", "resume", "sweep")
+"""Commands that go on until they are told to stop."""
+QUICK = {"plot": "look", "info": "look", "list_what": "look", "compare": "compare", "sweep": "sweep.command"}
+"""Commands that load no torch -> their module; all others are found in `commands`, which imports what trains."""
+USER_ERRORS = (ValueError, KeyError, TypeError, OSError, MemoryError, ImportError, SentenceError, GymnasiumError)
+"""Errors that are answered with their sentence; a traceback goes to run.log."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,15 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    signals = tuple(EXIT_CODES) if options.command in ("train", "resume") else ("SIGINT",)
+    signals = tuple(EXIT_CODES) if options.command in TRAINING else ("SIGINT",)
     with handling(signals, leave):
         # after the parser, so that --help and usage errors do not wait for torch
-        from gaitway.cli import commands
-        from gaitway.core.config import ConfigError
-        from gaitway.core.trust import Origin, check_trusted, speaking
-        from gaitway.core.user_code import UserCodeError, told
+        commands = importlib.import_module(f"gaitway.cli.{QUICK.get(options.command, 'commands')}")
 
-    command = getattr(commands, options.command)
+    return run_command(options, getattr(commands, options.command), signals)
+
+
+def run_command(options: argparse.Namespace, command: Callable[..., int], signals: Sequence[str]) -> int:
+    """Call a command; its errors become a sentence and an exit code."""
     try:
         origin = Origin(trusted=check_trusted(tuple(getattr(options, "trust", ()))))
         with handling(signals, interrupt), speaking(origin):
@@ -60,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         is_program = options.command == "bench"  # a script, which speaks for itself
         if not (isinstance(error, ConfigError | UserCodeError) or is_program):
             sentence = told(error) or sentence
-        if sentence is error and not isinstance(error, commands.USER_ERRORS):
+        if sentence is error and not isinstance(error, USER_ERRORS):
             raise
         print(f"gaitway: {sentence}", file=sys.stderr)
         if os.environ.get("GAITWAY_TRACEBACK"):
@@ -97,7 +111,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse, with `key=value` allowed on either side of `--options` (argparse alone stops at the first gap)."""
     top = parser()
     options, rest = top.parse_known_args(arguments)
-    field = {"train": "overrides", "resume": "limits", "check": "options"}.get(options.command)
+    field = {"resume": "limits", "check": "options"}.get(options.command)
+    field = "overrides" if hasattr(options, "overrides") else field
     field = "settings" if hasattr(options, "settings") else field
     if rest and (field is None or any("=" not in text or text.startswith("-") for text in rest)):
         top.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -124,6 +139,38 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("overrides", nargs="*", metavar="key=value", help="experiment=NAME, config=FILE, and any key")
     train.add_argument("--show-config", action="store_true", help="print the effective configuration and stop")
     train.add_argument("--quiet", action="store_true", help="no progress display")
+    train.add_argument(
+        "--or-resume",
+        action="store_true",
+        help="go on if there is a run in run_dir, so that one line survives restarts",
+    )
+    train.add_argument("--seeds", default=None, metavar="0..9", help="a run per seed: a sweep")
+    train.add_argument("-m", "--multirun", action="store_true", help="key=a,b: a run per combination: a sweep")
+    train.add_argument("--workers", type=count, default=1, help="of a sweep: runs at the same time")
+    train.add_argument(
+        "--from-trial", default=None, metavar="DIR[:best|:N]", help="begin with the configuration of a trial of a sweep"
+    )
+
+    distill = commands.add_parser(
+        "distill",
+        help="teach a new policy what a run can do",
+        description="Distil a run into a student: gaitway distill runs/expert agent.memory.kind=gru "
+        "agent.observations.actor=[camera]",
+        epilog="The run gives the environment, the arguments the student. docs/distillation.md explains it.",
+    )
+    finetune = commands.add_parser(
+        "finetune",
+        help="go on with the reward from what a run can do",
+        description="Fine-tune a policy by PPO: gaitway finetune runs/student total_steps=1e6",
+        epilog="The run gives environment, networks and weights; at first the critic learns alone, for "
+        "algorithm.critic_warmup iterations (10).",
+    )
+    for each in (distill, finetune):
+        each.add_argument("run", metavar="DIR")
+        each.add_argument("overrides", nargs="*", metavar="key=value", help="any key of `gaitway train`")
+        each.add_argument("--show-config", action="store_true", help="print the effective configuration and stop")
+        each.add_argument("--quiet", action="store_true", help="no progress display")
+        each.set_defaults(config_dir=None)
 
     resume = commands.add_parser("resume", help="go on with a run, bit for bit")
     resume.add_argument("run", metavar="DIR")
@@ -140,11 +187,14 @@ def parser() -> argparse.ArgumentParser:
     resume.add_argument("--quiet", action="store_true", help="no progress display")
 
     evaluate = commands.add_parser("eval", help="measure a trained policy")
-    evaluate.add_argument("run", metavar="DIR")
+    evaluate.add_argument("run", metavar="DIR", help="a run folder; with --policy an environment")
+    evaluate.add_argument("--policy", metavar="WHO", default=None, help="a run folder or a mutex file to play there")
     evaluate.add_argument("--episodes", type=count, default=None, help="default: evaluation.episodes of the run")
     evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     evaluate.add_argument("--json", action="store_true")
     evaluate.set_defaults(command="evaluate")
+
+    add_sweep(commands, count)
 
     add_collect(commands)
 
@@ -161,7 +211,10 @@ def parser() -> argparse.ArgumentParser:
         "run", metavar="RUN_OR_ENV", help="a run folder, or a folder of runs, of which the best is shown; or ENV_ID"
     )
     play.add_argument(
-        "--policy", metavar="WHO", default=None, help="random (default for an environment), zero or a run folder"
+        "--policy",
+        metavar="WHO",
+        default=None,
+        help="random (default for an environment), zero, a run folder or a mutex file",
     )
     play.add_argument(
         "--video", metavar="FILE", default=None, help="mp4 or gif; default: RUN/videos/play.mp4, or ENV_ID.mp4 here"
@@ -187,7 +240,10 @@ def parser() -> argparse.ArgumentParser:
 
     plot = commands.add_parser("plot", help="draw learning curves")
     plot.add_argument("runs", nargs="+", metavar="DIR", help="run folders, or folders of run folders")
-    plot.add_argument("--out", default=None, help="file for the comparison of several runs")
+    plot.add_argument(
+        "--metric", nargs="+", default=None, metavar="NAME", help="draw these metrics, by their full names"
+    )
+    plot.add_argument("--out", default=None, help="file for the comparison of several runs, or for --metric")
 
     add_compare(commands)
 
@@ -198,6 +254,9 @@ def parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="what a run folder holds")
     info.add_argument("run", metavar="DIR")
     info.add_argument("--json", action="store_true")
+    info.add_argument(
+        "--verify", action="store_true", help="read the checkpoint and compute its fingerprint anew, which takes longer"
+    )
 
     listing = commands.add_parser("list", help="what there is")
     listing.add_argument("what", choices=["envs", "robots", "algorithms", "experiments"])
@@ -218,6 +277,10 @@ def parser() -> argparse.ArgumentParser:
             type=_setting,
             metavar="device=NAME",
             help="where to compute, if not where the run did",
+        )
+    for name in ("train", "list"):
+        commands.choices[name].add_argument(
+            "--config-dir", default=None, metavar="DIR", help="presets of yours: DIR/experiment/NAME.yaml"
         )
     for name in OPENING:
         commands.choices[name].add_argument(

@@ -114,7 +114,7 @@ def motion_info(options: argparse.Namespace) -> int:
 def motion_check(options: argparse.Namespace) -> int:
     import json
 
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
     from gaitway.envs.motions.check import check_clip
     from gaitway.envs.motions.skeleton import Skeleton
 
@@ -131,7 +131,7 @@ def motion_check(options: argparse.Namespace) -> int:
 
 
 def motion_convert(options: argparse.Namespace) -> int:
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
     from gaitway.core.config import ConfigError
     from gaitway.envs.motions.check import VELOCITY_ERROR, velocity_errors
     from gaitway.envs.motions.skeleton import Skeleton
@@ -172,7 +172,7 @@ def motion_view(options: argparse.Namespace) -> int:
     import mujoco
     import numpy as np
 
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
     from gaitway.cli.play import check_writable, ending_on_sigterm
     from gaitway.core.config import ConfigError
     from gaitway.envs.motions.skeleton import Skeleton
@@ -219,7 +219,7 @@ def motion_view(options: argparse.Namespace) -> int:
 
 
 def motion_record(options: argparse.Namespace) -> int:
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
     from gaitway.cli.players import find_player
     from gaitway.envs.motions.clip import MotionError
     from gaitway.envs.motions.recording import record
@@ -329,7 +329,7 @@ def _print_table(found: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
 
     table = Table(
         "clip", "frames", "fps", "s", "loop", "weight", "m/s", "joints", "bodies", "source", box=None, pad_edge=False
@@ -352,7 +352,7 @@ def _print_findings(found: list[Finding]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
 
     table = Table("", "", "", box=None, pad_edge=False, show_header=False)
     for each in found:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from gaitway.cli.train_config import TrainConfig, parse
+from gaitway.cli.train_config import EnvConfig, TrainConfig, parse
 from gaitway.core.config import ConfigError, from_config, read_config
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.trust import speaking
 from gaitway.runners.run_folder import RunFolder, check_links
+from gaitway.skills.places import KINDS
 
 
 def open_run(path: str, device: str | None = None) -> tuple[RunFolder, TrainConfig]:
@@ -43,8 +45,22 @@ def read_run(folder: RunFolder, device: str | None) -> TrainConfig:
             notes.append(f"what execution says needs {stored}: it is chosen for {device}")
     if notes:
         print(f"gaitway: {'; '.join(notes)}", file=sys.stderr)
+    agent = data.get("agent")
+    if isinstance(agent, dict) and agent.get("skills") and any((folder.path / kind).is_dir() for kind in KINDS):
+        data["agent"] = agent | {"skills": str(folder.path)}  # the copy that the run was made with
     with speaking(origin):
         return parse(data)
+
+
+def in_environment(config: TrainConfig, env_id: str) -> TrainConfig:
+    """The config with another environment; wrappers stay, because the policy was trained behind them."""
+    if ":" in env_id:  # whatever the run may name, this was typed
+        module = env_id.removeprefix("gymnasium:").partition(":")[0]
+        config = replace(config, origin=config.origin.trusting(module))
+    if config.env.id == env_id:
+        return config
+    env = EnvConfig(env_id, wrappers=config.env.wrappers)
+    return replace(config, env=env, evaluation=replace(config.evaluation, env={}))
 
 
 def _can_run(execution: Any, device: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from gaitway.cli.inspect_run import console
+from gaitway.cli.console import console
 from gaitway.cli.players import Player, find_player
 from gaitway.core.config import ConfigError
 from gaitway.core.files import writing_advice

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from gaitway.agents.diayn_policy import DIAYNPolicy
 from gaitway.analysis.runs import find_runs, is_run_folder
-from gaitway.cli.build import LoadedPolicy, build_env, load_policy
+from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_mutex, load_policy
 from gaitway.cli.inspect_run import device_alone
-from gaitway.cli.open_run import open_run
-from gaitway.cli.train_config import EnvConfig, TrainConfig
+from gaitway.cli.open_run import in_environment, open_run
+from gaitway.cli.train_config import TrainConfig
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.seeding import check_seed, stream
 from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
@@ -92,7 +92,7 @@ def find_player(options: argparse.Namespace) -> Iterator[Player]:
     check_seed(options.seed)
     played, device = _folder(options.run), device_alone(options.settings)
     chosen = options.policy or ("random" if played is None else str(played))
-    if chosen in WITHOUT_RUN:
+    if chosen in WITHOUT_RUN or is_mutex_file(chosen):
         plain = TrainConfig(device=device or TrainConfig.device)
         trained, config = None, plain if played is None else open_run(str(played), device)[1]
     else:
@@ -123,6 +123,8 @@ def _player(
             raise ConfigError(f"--skill chooses a skill of a diayn run, and {chosen} actions have none; leave it out")
         act: Actor = ZeroPolicy(env.spec.action)
         words = "zero actions"
+        if is_mutex_file(chosen):
+            act, words = load_mutex(chosen, env.spec, config.device).inference(), f"the mutex {chosen}"
         if chosen == "random":
             act = RandomPolicy(env.spec.action, stream(options.seed, "play", env.device))
             words = "random actions"
@@ -191,19 +193,8 @@ def _folder(source: str) -> Path | None:
 def _policy_folder(chosen: str) -> Path:
     if not Path(chosen).is_dir():
         hint = did_you_mean(chosen, WITHOUT_RUN)
-        raise ConfigError(f"--policy is {chosen!r}{hint}; use random, zero or a run folder")
+        raise ConfigError(f"--policy is {chosen!r}{hint}; use random, zero, a run folder or a mutex file")
     return chosen_run(chosen)
-
-
-def in_environment(config: TrainConfig, env_id: str) -> TrainConfig:
-    """The config with another environment; wrappers stay, because the policy was trained behind them."""
-    if ":" in env_id:  # whatever the run may name, this was typed
-        module = env_id.removeprefix("gymnasium:").partition(":")[0]
-        config = replace(config, origin=config.origin.trusting(module))
-    if config.env.id == env_id:
-        return config
-    env = EnvConfig(env_id, wrappers=config.env.wrappers)
-    return replace(config, env=env, evaluation=replace(config.evaluation, env={}))
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from gaitway.agents.policy import CastPolicy, InferencePolicy
 from gaitway.agents.predict import Action, as_numbers, check_finite, predict_action
 from gaitway.cli.build import load_policy
 from gaitway.cli.checks import judge_run
-from gaitway.cli.commands import begin, origin_of
+from gaitway.cli.commands import begin
 from gaitway.cli.compose import Composed, compose
+from gaitway.cli.compose_run import origin_of
 from gaitway.cli.export import export_run
 from gaitway.cli.inspect_run import measure
 from gaitway.cli.open_run import open_run

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from gaitway.cli.inspect_run import console
+from gaitway.cli.console import console
 from gaitway.envs.tasks.skills.goal_spaces import rank
 from gaitway.skills.continuous_skills import ContinuousSkills
 from gaitway.skills.frozen_policy import FrozenPolicy

@@ -61,7 +61,7 @@ def show_skills(options: argparse.Namespace) -> int:
 
 
 def view_skills(options: argparse.Namespace) -> int:
-    from gaitway.cli.inspect_run import console
+    from gaitway.cli.console import console
     from gaitway.cli.play import check_drawing, check_writable, ending_on_sigterm
     from gaitway.cli.skill_tables import print_sweeps
     from gaitway.core.config import ConfigError

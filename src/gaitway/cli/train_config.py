@@ -17,13 +17,16 @@ from gaitway.agents.deterministic_actor_critic import (
     SingleCriticConfig,
 )
 from gaitway.agents.diayn_policy import DIAYNPolicy, DIAYNPolicyConfig
+from gaitway.agents.hiro_policy import HiroPolicy, HiroPolicyConfig
 from gaitway.agents.particles import Particles, ParticlesConfig
 from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
+from gaitway.agents.switching_policy import SwitchingPolicy, SwitchingPolicyConfig
 from gaitway.agents.value_policy import ValuePolicy, ValuePolicyConfig
 from gaitway.algorithms.a2c import A2C, A2CConfig
 from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
 from gaitway.algorithms.ddpg import DDPG, DDPGConfig
+from gaitway.algorithms.distillation import Distillation, DistillationConfig
 from gaitway.algorithms.dqn import DQN, DQNConfig
 from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig, EvolvedActorConfig
 from gaitway.algorithms.ppo import PPO, PPOConfig
@@ -34,7 +37,7 @@ from gaitway.algorithms.svpg import SVPG, SVPGConfig
 from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from gaitway.core.config import ConfigError, choose, configuration, from_config, resolve_class, to_config
 from gaitway.core.execution import Execution, ExecutionConfig, check_device
-from gaitway.core.ranges import Count
+from gaitway.core.ranges import Count, Positive
 from gaitway.core.trust import Origin, speaker, speaking
 from gaitway.data.dataset import DataConfig
 from gaitway.envs.mujoco_batch import choose_num_threads
@@ -42,10 +45,19 @@ from gaitway.runners.evolution import EvolutionRunner
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
 from gaitway.runners.on_policy import OnPolicyRunner
+from gaitway.runners.pretraining import PretrainConfig
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
+from gaitway.skills.bandit_policy import BanditPolicy, BanditPolicyConfig
 from gaitway.skills.diayn import DIAYN, DIAYNConfig
+from gaitway.skills.hiro import Hiro, HiroConfig
+from gaitway.skills.hsd3 import HSD3, HSD3Config
+from gaitway.skills.hsd3_policy import HSD3Policy, HSD3PolicyConfig
+from gaitway.skills.hsd_bandit import HSDBandit, HSDBanditConfig
 from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig
+from gaitway.skills.sac_hrl import SACHRL, SACHRLConfig
+from gaitway.skills.sac_hrl_policy import SACHRLPolicy, SACHRLPolicyConfig
+from gaitway.skills.switching import SwitchingConfig, SwitchingEnsemble
 
 
 class Recipe(NamedTuple):
@@ -66,10 +78,16 @@ class Recipe(NamedTuple):
 RECIPES: dict[str, Recipe] = {
     "ppo": Recipe(PPOConfig, ActorCriticConfig, ActorCritic, PPO, OnPolicyRunner),
     "a2c": Recipe(A2CConfig, ActorCriticConfig, ActorCritic, A2C, OnPolicyRunner),
+    "distillation": Recipe(DistillationConfig, ActorCriticConfig, ActorCritic, Distillation, OnPolicyRunner),
     "reinforce": Recipe(ReinforceConfig, ActorCriticConfig, ActorCritic, Reinforce, OnPolicyRunner),
     "svpg": Recipe(SVPGConfig, ParticlesConfig, Particles, SVPG, OnPolicyRunner),
     "sac": Recipe(SACConfig, SoftActorCriticConfig, SoftActorCritic, SAC, OffPolicyRunner),
     "multitask_sac": Recipe(MultitaskSACConfig, SkillPolicyConfig, SkillPolicy, MultitaskSAC, OffPolicyRunner),
+    "hsd_bandit": Recipe(HSDBanditConfig, BanditPolicyConfig, BanditPolicy, HSDBandit, OffPolicyRunner),
+    "sac_hrl": Recipe(SACHRLConfig, SACHRLPolicyConfig, SACHRLPolicy, SACHRL, OffPolicyRunner),
+    "hiro": Recipe(HiroConfig, HiroPolicyConfig, HiroPolicy, Hiro, OffPolicyRunner),
+    "switching": Recipe(SwitchingConfig, SwitchingPolicyConfig, SwitchingPolicy, SwitchingEnsemble, OffPolicyRunner),
+    "hsd3": Recipe(HSD3Config, HSD3PolicyConfig, HSD3Policy, HSD3, OffPolicyRunner),
     "diayn": Recipe(DIAYNConfig, DIAYNPolicyConfig, DIAYNPolicy, DIAYN, OffPolicyRunner),
     "dqn": Recipe(DQNConfig, ValuePolicyConfig, ValuePolicy, DQN, OffPolicyRunner),
     "ddpg": Recipe(DDPGConfig, SingleCriticConfig, DeterministicActorCritic, DDPG, OffPolicyRunner),
@@ -138,10 +156,27 @@ class InitConfig:
     """The folder of a run, of which weights and temperatures are taken, or a skill file, of which the actor is: a
     folder, or the name of one that comes with the library; null: networks as they are drawn. Counters, optimisers and
     the replay are new in any case."""
+    parts: tuple[str, ...] = ()
+    """What is taken of a run: `actor`, `critic`, `normalisers`, `head`, `blocks`, `blocks.NAME`, `temperature`,
+    `value_norm`; empty: everything, which must then fit unless one of the keys below says otherwise."""
+    rules: tuple[dict[str, Any], ...] = ()
+    """Where weights come from by name, {match: REGEX, from: source | fresh | rename:NAME}; the first that matches
+    decides."""
+    new_inputs: Literal["zero"] | None = None
+    """Components that the run did not have: `zero` begins with weights of 0; null: they are refused."""
+    std: Positive | None = None
+    """Standard deviation of the policy to begin with; null: that of the run."""
 
     def __post_init__(self) -> None:
         if self.run is not None and not self.run.strip():
             raise ValueError("run is empty; name a run folder or a skill file, or leave it out")
+        if self.run is None and (self.is_partial or self.std is not None):
+            raise ValueError("the keys of init_from say what is taken of a run; name it by init_from.run=DIR")
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether what does not fit is matched by name, instead of refused."""
+        return bool(self.parts or self.rules or self.new_inputs)
 
 
 @configuration
@@ -166,9 +201,10 @@ class TrainConfig(RunnerConfig):
     """The agent's config of that recipe."""
     init_from: InitConfig = field(default_factory=InitConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
     rewards: tuple[dict[str, Any] | str, ...] = ()
-    """Reward sources beside the task's own, {name: rnd | package.module:Class, weight: ..., option: value}; name `task`
-    to give that another weight than 1."""
+    """Reward sources beside the task's own, {name: rnd | sim_hash | package.module:Class, weight: ..., option: value};
+    name `task` to give that another weight than 1."""
     cast: tuple[dict[str, Any] | str, ...] = ()
     """Agents that play with the policy, {name: recorder | package.module:Class, option: value}, behind it or, where the
     list names `policy`, around it."""
@@ -237,10 +273,14 @@ def sections_of(name: str) -> dict[str, Any]:
         raise ConfigError(f"algorithm.name: {reason}", "algorithm.name") from error
 
 
-def effective(config: TrainConfig) -> TrainConfig:
-    """The config with every automatic choice made, so that a resumed run makes the same ones."""
-    threads = choose_num_threads(config.env.num_threads, config.env.num_envs)
-    torch_threads = config.torch_threads or _choose_torch_threads(config)
+def effective(config: TrainConfig, cores: int | None = None) -> TrainConfig:
+    """The config with every automatic choice made, so that a resumed run makes the same ones; `cores` are those it may
+    use (default: all)."""
+    threads = choose_num_threads(config.env.num_threads, min(config.env.num_envs, cores or config.env.num_envs))
+    torch_threads = config.torch_threads or min(_choose_torch_threads(config), cores or 2)
+    groups = getattr(config.algorithm, "reward_groups", ())
+    if groups and getattr(config.agent, "critics", 0) == 1:
+        config = replace(config, agent=replace(config.agent, critics=1 + len(groups)))
     return replace(config, env=replace(config.env, num_threads=threads), torch_threads=torch_threads)
 
 

@@ -32,7 +32,8 @@ class Agent(nn.Module):
     memories: Mapping[str, Any] = MappingProxyType({})
     """Variables, without prefix, that hold the state before each row, and one row more; `step` writes row t + 1."""
     plays = True
-    """Whether actions may depend on it; one that only watches is left out where a trained cast is loaded to play."""
+    """Whether it has a part in evaluations and in what is loaded from a run; one that watches, or acts in training
+    alone, has none."""
     is_recordable = False
     """Whether `step` is work on tensors alone that looks at no value, reads and writes row t (memories: writes t + 1):
     a GPU may then record it."""
@@ -48,6 +49,13 @@ class Agent(nn.Module):
 
     def reset(self, ws: Workspace, t: int, mask: Tensor) -> None:
         """Called before row t; `mask` `[B]` is true where an episode ended at row t-1. Nothing to do without memory."""
+
+    def begin(self, now: Any) -> None:
+        """An iteration begins; `now` says where training stands (`core.schedules.Now`). Called by runners."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers for the log, of what happened since the last call. Called by runners once per iteration."""
+        return {}
 
     def collected(self, ws: Workspace, start: int, stop: int) -> None:
         """Rows `start <= t < stop` are complete, rewards and ends included; called by runners."""

@@ -4,7 +4,8 @@ A state folder holds `state.safetensors` (the tensors) and `state.json` (the str
 kind and checksums). Both are complete or the folder does not exist: they are written into a hidden sibling, forced to
 disk and renamed into place. Loading checks every byte before anything is returned and never executes code.
 
-What a state may hold is written in `core/state_codec.py`.
+What a state may hold is written in `core/state_codec.py`. torch is imported where tensors are met, so that commands
+which only look at files need not wait for it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from gaitway.core.state_codec import decode, encode
+from gaitway.core.user_code import SentenceError
 from gaitway.version import __version__
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT_VERSION = 1
 TENSOR_FILE = "state.safetensors"
@@ -37,7 +37,7 @@ _PARTIAL = re.compile(r"^\..+\.partial-[0-9a-f]{12}$")
 _PREVIOUS = re.compile(r"^\.(.+)\.previous$")
 
 
-class StateFileError(RuntimeError):
+class StateFileError(SentenceError):
     """A state file cannot be written or must not be trusted; the message is one sentence that names the fix."""
 
 
@@ -86,10 +86,7 @@ def replacing_folder(folder: str | Path, mark: str, what: str) -> Iterator[Path]
 
 def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """The `(state, meta)` of a folder, with tensors on the CPU; any doubt about it is a `StateFileError`."""
-    shown, folder = folder, Path(os.path.realpath(folder))
-    previous = _previous(folder)
-    if not folder.exists() and _is_state(previous):
-        folder = previous  # the writer was stopped between its two renames: the earlier state is the valid one
+    shown, folder = folder, _valid(folder)
     _refuse_strangers(folder, shown)
     document = _read_document(folder / STRUCTURE_FILE, shown, kind)
     tensors = _read_tensors(folder / TENSOR_FILE, shown, document["tensors"])
@@ -102,6 +99,18 @@ def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[A
     if used != set(tensors) or not isinstance(state, dict) or not isinstance(meta, dict):
         raise StateFileError(f"{shown} is damaged (its two files do not belong together); use another checkpoint")
     return state, meta
+
+
+def load_meta(folder: str | Path, *, kind: str) -> dict[Any, Any]:
+    """The `meta` of a state folder; its tensors are neither read nor checked."""
+    document = _read_document(_valid(folder) / STRUCTURE_FILE, folder, kind)
+    try:
+        meta = decode(document["meta"], {}, set())
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StateFileError(f"{folder} is damaged ({STRUCTURE_FILE}: {error}); use another checkpoint") from error
+    if not isinstance(meta, dict):
+        raise StateFileError(f"{folder} is damaged ({STRUCTURE_FILE} has no meta); use another checkpoint")
+    return meta
 
 
 def stored_kind(folder: str | Path) -> str | None:
@@ -140,6 +149,8 @@ def finite(value: Any) -> Any:
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
     """A fingerprint of tensors on the CPU: names, shapes, dtypes and every byte, in name order."""
+    import torch
+
     digest = hashlib.sha256()
     for name in sorted(tensors):
         value = tensors[name].contiguous()
@@ -217,6 +228,9 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def _write_files(folder: Path, document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     tensor_path = folder / TENSOR_FILE
     try:
         save_file(_separate(tensors), tensor_path)
@@ -273,6 +287,13 @@ def _settle(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _valid(folder: str | Path) -> Path:
+    """The folder that holds a state: where the writer was stopped between its two renames, the earlier one."""
+    folder = Path(os.path.realpath(folder))
+    previous = _previous(folder)
+    return previous if not folder.exists() and _is_state(previous) else folder
+
+
 def _refuse_strangers(folder: Path, shown: str | Path) -> None:
     """A state is two files; a third one was put there by somebody, who may expect it to be read."""
     names = sorted(path.name for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
@@ -306,6 +327,9 @@ def _read_document(path: Path, shown: str | Path, kind: str) -> dict[str, Any]:
 
 
 def _read_tensors(path: Path, shown: str | Path, expected: dict[str, Any]) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load
+
     if not path.is_file():  # also refuses pipes and devices, which would block
         raise StateFileError(f"{shown} is incomplete ({TENSOR_FILE} is missing); use another checkpoint")
     try:

@@ -150,6 +150,9 @@ def _hints(make: Any) -> dict[str, Any]:
 def _converted(hint: Any, value: Any, key: str, convert_types: Converters) -> Any:
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     members = get_args(bare) if get_origin(bare) in (Union, UnionType) else (bare,)
+    if get_origin(bare) is tuple and get_args(bare)[-1] is Ellipsis and get_args(bare)[0] in convert_types:
+        make, entries = convert_types[get_args(bare)[0]], value if isinstance(value, list | tuple) else [value]
+        return tuple(make(each, f"{key}[{index}]") for index, each in enumerate(entries))
     own = [convert_types[kind] for kind in (get_origin(each) or each for each in members) if kind in convert_types]
     if own and not (value is None and type(None) in members):
         return own[0](value, key)

@@ -8,12 +8,14 @@ is an object whose one key starts with a dollar sign: `$tensor` (a name), `$floa
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
@@ -26,7 +28,7 @@ def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
-    if isinstance(value, Tensor):
+    if _is_tensor(value):
         return {"$tensor": _add_tensor(value, path, tensors)}
     if isinstance(value, list | tuple):
         return [encode(item, f"{path}/{index}", tensors) for index, item in enumerate(value)]
@@ -59,7 +61,14 @@ def decode(value: Any, tensors: dict[str, Tensor], used: set[str]) -> Any:
     return {key: decode(item, tensors, used) for key, item in value.items()}
 
 
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def _add_tensor(value: Tensor, path: str, tensors: dict[str, Tensor]) -> str:
+    import torch
+
     if value.layout != torch.strided or value.is_quantized or value.is_meta or value.dtype == torch.complex128:
         raise TypeError(
             f"{path} is a tensor that cannot be stored ({value.layout}, {value.dtype}); make it dense first"

@@ -20,6 +20,10 @@ OURS = (str(Path(__file__).resolve().parents[1]),)
 LIBRARIES = tuple(str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib"))
 
 
+class SentenceError(RuntimeError):
+    """Not a mistake in the arguments, but one that a command answers with its sentence alone all the same."""
+
+
 class UserCodeError(ValueError):
     """A sentence about a function that the user wrote."""
 

@@ -1,13 +1,16 @@
 """The dataset of a run: opened by its path, checked, and identified by a fingerprint.
 
 A run does not copy the dataset that it learns from. Its configuration stores the path and a fingerprint of all numbers
-in the dataset; a resumed run refuses a dataset with another fingerprint.
+in the dataset; a resumed run refuses a dataset with another fingerprint. A dataset that was appended to is not another
+one: the run goes on with the chunks that it began with.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,8 +23,11 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Share
 from gaitway.data.episodes import REWARD, DatasetError, Episodes, EpisodeSource
 from gaitway.data.minari_datasets import MinariEpisodes
+from gaitway.data.parkour_datasets import ParkourEpisodes
 from gaitway.data.trajectories import Trajectories
 from gaitway.envs.vec_env import ActionSpec, EnvSpec
+
+log = logging.getLogger("gaitway")
 
 MINARI_ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
@@ -44,36 +50,39 @@ class Dataset:
     """Episodes of any source. The constructor reads them once: it counts, fingerprints and refuses NaN and infinities.
 
     A Dataset is an EpisodeSource itself. `spec` is the EnvSpec of the environment in which the episodes were recorded,
-    or None if the source has none.
+    or None if the source has none. With `sha256` it ends at the chunk up to which the fingerprint is that one, and is
+    refused if there is none.
     """
 
-    def __init__(self, source: EpisodeSource, name: str = "the dataset") -> None:
+    def __init__(self, source: EpisodeSource, name: str = "the dataset", sha256: str | None = None) -> None:
         self.source, self.name = source, name
         self.spec: EnvSpec | None = getattr(source, "spec", None)
-        self.num_steps, self.num_episodes = 0, 0
+        self.num_steps, self.num_episodes, self._num_chunks = 0, 0, 0
         total = 0.0
         fingerprint = _Fingerprint()
         for chunk in source.chunks():
-            for variable, value in chunk.variables.items():
-                if value.is_floating_point() and not torch.isfinite(value).all():
-                    raise DatasetError(f"{name} holds numbers that are not finite in {variable!r}; record it anew")
+            check_finite(chunk, name)
             fingerprint.add(chunk)
             self.num_steps += chunk.num_steps
             self.num_episodes += chunk.num_episodes
+            self._num_chunks += 1
             total += float(chunk.variables[REWARD].double().sum())
+            if sha256 is not None and fingerprint.hexdigest() == sha256:
+                break
         if not self.num_steps:
             raise DatasetError(f"{name} holds no episodes; record some first, by `gaitway collect` for instance")
         self.mean_return = total / self.num_episodes
         """Mean undiscounted return of the episodes, unfinished ones included."""
         self.sha256 = fingerprint.hexdigest()
         """Fingerprint of all variables of all episodes; it does not depend on files and chunks."""
+        self.check_unchanged(sha256)
+        if self.num_steps < source.num_steps:
+            log.info("%s has grown; this run goes on with the %d steps it began with", name, self.num_steps)
 
     @classmethod
     def open(cls, path: str | Path, sha256: str | None = None) -> Dataset:
-        """The dataset at `path` (see `open_source`); one whose fingerprint is not `sha256` is refused."""
-        found = cls(open_source(path), f"the dataset {path}")
-        found.check_unchanged(sha256)
-        return found
+        """The dataset at `path` (see `open_source`), up to the chunk that `sha256` is the fingerprint of."""
+        return cls(open_source(path), f"the dataset {path}", sha256)
 
     @classmethod
     def of(cls, source: EpisodeSource) -> Dataset:
@@ -83,7 +92,7 @@ class Dataset:
         )
 
     def chunks(self) -> Iterator[Episodes]:
-        return self.source.chunks()
+        return itertools.islice(self.source.chunks(), self._num_chunks)
 
     def check_unchanged(self, sha256: str | None) -> None:
         """Raise a DatasetError if the fingerprint is not `sha256`; None is not checked."""
@@ -95,17 +104,7 @@ class Dataset:
 
     def check_fits(self, spec: EnvSpec, groups: Iterable[str]) -> None:
         """Raise a DatasetError if the observations of `groups` or the actions are not those of `spec`."""
-        if self.spec is None:
-            return
-        for name in groups:
-            here = spec.group(name)
-            there = next((group for group in self.spec.groups if group.name == name), None)
-            found = "is not" if there is None else f"is {list(there.shape)} {there.dtype}"
-            if there is None or (there.shape, there.dtype) != (here.shape, here.dtype):
-                self._refuse(spec, f"the observation {name!r} {found} there and {list(here.shape)} {here.dtype} here")
-        mine, theirs = _action(spec.action), _action(self.spec.action)
-        if mine != theirs:
-            self._refuse(spec, f"actions are {theirs} there and {mine} here")
+        check_fits(self.spec, self.name, spec, groups)
 
     def check_without_memory(self, memories: Iterable[str]) -> None:
         """Raise a DatasetError if the policy that is to learn from it remembers anything: single steps hold no past."""
@@ -116,10 +115,6 @@ class Dataset:
                 "remember out, or put the past into the observation (the wrapper `history`)"
             )
 
-    def _refuse(self, spec: EnvSpec, difference: str) -> None:
-        recorded = "" if self.spec is None else f" (recorded in {self.spec.id})"
-        raise DatasetError(f"{self.name}{recorded} does not fit {spec.id}: {difference}; name one of this environment")
-
     def __str__(self) -> str:
         return (
             f"{self.name}: {self.num_steps:,} steps in {self.num_episodes:,} episodes, mean return "
@@ -127,11 +122,14 @@ class Dataset:
         )
 
 
-def open_source(path: str | Path) -> Trajectories | MinariEpisodes:
-    """The source at `path`: a folder of `Trajectories`, a Minari folder, or the id of a Minari dataset."""
+def open_source(path: str | Path) -> Trajectories | MinariEpisodes | ParkourEpisodes:
+    """The source at `path`: a folder of `Trajectories`, of the parkour fork of rsl_rl or of Minari, or the id of a
+    Minari dataset."""
     folder = Path(path)
     if (folder / "index").exists() or (folder / ".index.previous").exists():
         return Trajectories(folder)
+    if (folder / "metadata.json").is_file() and any(folder.glob("trajectory_*")):
+        return ParkourEpisodes(folder)
     if folder.exists() or MINARI_ID.fullmatch(str(path)):
         if folder.exists() and not any((folder / place).is_file() for place in ("metadata.json", "data/metadata.json")):
             raise DatasetError(f"{path} holds no dataset; name a folder that `gaitway collect` or minari wrote")
@@ -139,6 +137,34 @@ def open_source(path: str | Path) -> Trajectories | MinariEpisodes:
     raise DatasetError(
         f"the dataset {path} is missing; put it back, or record one by `gaitway collect RUN --steps N --out {path}`"
     )
+
+
+def check_fits(there: EnvSpec | None, name: str, spec: EnvSpec, groups: Iterable[str]) -> None:
+    """Raise a DatasetError if the observations of `groups` or the actions of dataset `name`, recorded in `there`, are
+    not those of `spec`; one that does not say where it was recorded is not checked."""
+    if there is None:
+        return
+    difference = None
+    for group in groups:
+        here, other = spec.group(group), next((each for each in there.groups if each.name == group), None)
+        if other is None or (other.shape, other.dtype) != (here.shape, here.dtype):
+            found = "is not" if other is None else f"is {list(other.shape)} {other.dtype}"
+            difference = f"the observation {group!r} {found} there and {list(here.shape)} {here.dtype} here"
+            break
+    mine, theirs = _action(spec.action), _action(there.action)
+    if difference is None and mine != theirs:
+        difference = f"actions are {theirs} there and {mine} here"
+    if difference is not None:
+        raise DatasetError(
+            f"{name} (recorded in {there.id}) does not fit {spec.id}: {difference}; name one of this environment"
+        )
+
+
+def check_finite(episodes: Episodes, name: str) -> None:
+    """Raise a DatasetError that names the variable of `episodes` with NaN or infinities, if there is one."""
+    for variable, value in episodes.variables.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise DatasetError(f"{name} holds numbers that are not finite in {variable!r}; record it anew")
 
 
 class _Fingerprint:

@@ -45,7 +45,7 @@ class PrioritisedReplay(StepReplay):
         capacity: int,
         num_envs: int,
         groups: Fields,
-        action: Variable,
+        action: Variable | None,
         *,
         alpha: float = 0.6,
         beta: float = 0.4,
@@ -67,7 +67,7 @@ class PrioritisedReplay(StepReplay):
 
     @staticmethod
     def bytes_needed(
-        capacity: int, num_envs: int, groups: Fields, action: Variable, *, n_step: int = 1, **options: Any
+        capacity: int, num_envs: int, groups: Fields, action: Variable | None, *, n_step: int = 1, **options: Any
     ) -> int:
         """Memory of a replay with these arguments, priorities included."""
         steps = StepReplay.bytes_needed(capacity, num_envs, groups, action, n_step=n_step, **options)

@@ -37,6 +37,8 @@ class TransitionReader:
         self._may_look = flat.device.type == "cpu"
         self._front = layout.front_words
         self._one_step = rows.n_step == 1
+        self._steps_word: int | None = None
+        """Where a row says how many steps its window has, if that differs from row to row."""
         if self._one_step:  # the step and the observations of the row behind it are one piece
             self._width, self._skip = layout.words + self._front, layout.words
             self._here = flat.as_strided((len(flat) - 1, self._width), (layout.words, 1))
@@ -44,7 +46,10 @@ class TransitionReader:
         else:
             self._width, self._skip = layout.words, 0
             self._here = flat
-            self._after, entry, replaced = flat[rows.n_step :, : self._front], "return/final", "return/truncated"
+            if rows.decisions is not None:
+                self._steps_word = layout.fields["return/steps"].offset
+            ahead = rows.n_step if rows.decisions is None else 0
+            self._after, entry, replaced = flat[ahead:, : self._front], "return/final", "return/truncated"
         self._entry_word, self._replaced_byte = layout.fields[entry].offset, layout.fields[replaced].offset
         recipes = _recipes(layout, _step_fields(rows), self._width)
         following = {f"next_obs/{group}": OBSERVATION + group for group in rows.groups}
@@ -70,7 +75,8 @@ class TransitionReader:
         batch = self.batch(len(index)) if out is None else out
         torch.index_select(self._here, 0, index, out=batch.words)
         if not self._one_step:
-            torch.index_select(self._after, 0, index, out=batch.after)
+            after = index if self._steps_word is None else index + batch.words[:, self._steps_word]
+            torch.index_select(self._after, 0, after, out=batch.after)
         if not self._may_look or torch.compiler.is_compiling():
             self._replace(batch)
         elif len(self._finals):
@@ -106,8 +112,10 @@ _Recipes = dict[torch.dtype, list[tuple[str, tuple[int, ...], tuple[int, ...], i
 def _step_fields(rows: StepRows) -> dict[str, str]:
     """Name of each field of a transition -> the variable of its row, all but the next observations."""
     names = {f"obs/{group}": OBSERVATION + group for group in rows.groups}
-    names |= {"action": "action", "reward": REWARD if rows.n_step == 1 else "return", "discount": "discount"}
+    names |= {"action": "action"} if "action" in rows.stored else {}
+    names |= {"reward": REWARD if rows.n_step == 1 else "return", "discount": "discount"}
     names["truncated"] = TRUNCATED if rows.n_step == 1 else "return/truncated"
+    names |= {"steps": "return/steps"} if "return/steps" in rows.layout.fields else {}
     return names | {name: name for name in rows.extras}
 
 

@@ -29,7 +29,17 @@ from gaitway.data.ring import (
     replay_generator,
 )
 from gaitway.data.step_gather import TransitionBatch, TransitionReader
-from gaitway.data.step_rows import FINAL, OBSERVATION, REWARD, TRUNCATED, VALID, StepRows, row_layout, stored_fields
+from gaitway.data.step_rows import (
+    FINAL,
+    OBSERVATION,
+    REWARD,
+    TRUNCATED,
+    VALID,
+    Decisions,
+    StepRows,
+    row_layout,
+    stored_fields,
+)
 
 FORMAT = 1
 USUAL_EPISODE = 1000
@@ -39,7 +49,9 @@ NONE: Fields = {}
 class StepReplay:
     """The last `capacity` transitions of `num_envs` environments, as whole time rows.
 
-    `groups`, `action` and `extras` (other step variables, by workspace name) give shape and dtype of what is stored.
+    `groups`, `action` and `extras` (other step variables, by workspace name) give shape and dtype of what is stored;
+    `action` None stores none, where transitions are those of decisions that lie in the extras. With `decisions` the
+    window of a transition ends where the next decision is due, after 1 to n_step steps.
     `max_episode_steps` is the time limit: it determines how much memory final observations get (without it their table
     grows on demand). `reset_rows` is true for environments that write `env/valid`. All memory is allocated by the
     constructor, which raises an error if too little is free. Draws use the replay's own generator.
@@ -50,7 +62,7 @@ class StepReplay:
         capacity: int,
         num_envs: int,
         groups: Fields,
-        action: Variable,
+        action: Variable | None,
         *,
         device: torch.device | str = "cpu",
         seed: int | None = None,
@@ -60,6 +72,7 @@ class StepReplay:
         max_episode_steps: int | None = None,
         extras: Fields = NONE,
         reset_rows: bool = False,
+        decisions: Decisions | None = None,
     ) -> None:
         if not 1 <= num_envs <= capacity:
             raise ValueError(
@@ -67,6 +80,8 @@ class StepReplay:
             )
         if n_step < 1 or not 0 <= gamma <= 1:
             raise ValueError(f"n_step and gamma are {n_step} and {gamma}; use n_step >= 1 and 0 <= gamma <= 1")
+        if decisions is not None:
+            decisions.check(extras)
         self.device = torch.zeros(0, device=device).device
         self.generator = replay_generator(seed, generator, self.device)
         if self.generator.device.type != self.device.type:
@@ -82,12 +97,13 @@ class StepReplay:
             max_episode_steps=max_episode_steps,
             extras=extras,
             reset_rows=reset_rows,
+            decisions=decisions,
         )
         check_memory(needed, self.device, f"a replay of {capacity} transitions", needed / capacity)
         self.capacity, self.num_envs, self.n_step, self.gamma = capacity, num_envs, n_step, gamma
         stored = stored_fields(groups, action, extras, reset_rows)
         finals = _final_entries(capacity // num_envs, num_envs, max_episode_steps)
-        self._rows = StepRows(stored, capacity // num_envs, num_envs, n_step, gamma, finals, self.device)
+        self._rows = StepRows(stored, capacity // num_envs, num_envs, n_step, gamma, finals, self.device, decisions)
         self._read = TransitionReader(self._rows)
 
     @staticmethod
@@ -95,19 +111,20 @@ class StepReplay:
         capacity: int,
         num_envs: int,
         groups: Fields,
-        action: Variable,
+        action: Variable | None,
         *,
         n_step: int = 1,
         max_episode_steps: int | None = None,
         extras: Fields = NONE,
         reset_rows: bool = False,
+        decisions: Decisions | None = None,
     ) -> int:
         """Bytes that a replay with these arguments allocates, final observations included."""
-        layout = row_layout(stored_fields(groups, action, extras, reset_rows), n_step)
+        layout = row_layout(stored_fields(groups, action, extras, reset_rows), n_step, decisions)
         rows = capacity // num_envs
         words = (rows + 2 * n_step) * num_envs * layout.words
         words += _final_entries(rows, num_envs, max_episode_steps) * layout.front_words
-        words += (rows + n_step) * num_envs if reset_rows else 0
+        words += (rows + n_step) * num_envs if reset_rows or (decisions is not None and decisions.only) else 0
         return words * WORD.itemsize
 
     @property
@@ -171,7 +188,7 @@ class StepReplay:
         stop = ws.T if stop is None else stop
         if not 0 <= start <= stop:
             raise IndexError(f"cannot add steps {start}..{stop}; use 0 <= start <= stop")
-        if VALID in ws and self._rows.valid is None:
+        if VALID in ws and not self._rows.reset_rows:
             raise ValueError(
                 "the workspace has 'env/valid', so some rows only reset; make the replay with reset_rows=True"
             )
@@ -232,8 +249,9 @@ class StepReplay:
 
         `obs/<group>`, `action`, `reward` (the discounted sum of k rewards: n_step, or fewer where the episode ended),
         `discount` (gamma^k, 0 where the episode terminated), `truncated` (whether a time limit ended it within the k
-        steps), `next_obs/<group>` (k steps later; the final observation
-        after a time limit) and the extras by name. Where the episode terminated, `next_obs` is finite but arbitrary.
+        steps), `next_obs/<group>` (k steps later; the final observation after a time limit) and the extras by name;
+        with `decisions` and n_step > 1 k itself too, as `steps`. Where the episode terminated, `next_obs` is finite but
+        arbitrary.
 
         The fields are views of new memory, or of `out`, a `batch`, which is reused; clone them to keep them.
         """
@@ -352,7 +370,10 @@ class StepReplay:
     # Private
 
     def _contents(self) -> dict[str, Any]:
-        sizes = {"capacity": self.capacity, "num_envs": self.num_envs, "n_step": self.n_step, "gamma": self.gamma}
+        sizes: dict[str, Any] = {"capacity": self.capacity, "num_envs": self.num_envs}
+        sizes |= {"n_step": self.n_step, "gamma": self.gamma}
+        if self._rows.decisions is not None:
+            sizes["decisions"] = list(self._rows.decisions)
         return sizes | {name: [list(shape), str(dtype)] for name, (shape, dtype) in self.variables.items()}
 
     def _slots(self, first: int, count: int, out: Tensor) -> Tensor:

@@ -8,12 +8,16 @@ reached lies in a table of its own.
 Variables have the names they have in a workspace. A row also holds what is worked out when its n steps are there:
 `discount`, the `return` of n steps, `return/final`, the entry of the final observation or 0, and `return/truncated`,
 whether there is one. For n = 1 the last three are the reward, `final` and `env/truncated` themselves.
+
+Where actions follow from decisions that hold for up to n steps, a row also says how many steps ago the last one was
+made (its `phase`), and its window ends where the next one is due: `return/steps` is its length, from 1 to n.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,33 +35,54 @@ STAGE_BYTES = 2**24
 
 SCALAR: Variable = ((), torch.float32)
 FLAG: Variable = ((), torch.bool)
+PHASE: Variable = ((), torch.int64)
 DERIVED: dict[str, Variable] = {
     "discount": SCALAR,
     "final": ((), WORD),
     "return": SCALAR,
     "return/final": ((), WORD),
     "return/truncated": FLAG,
+    "return/steps": ((), WORD),
 }
 
 Finals = Callable[[str, Tensor], Tensor]
 """(group, int64 [K, 2] of steps and columns, on the CPU) -> the observations reached there [K, *shape]."""
 
 
-def stored_fields(groups: Fields, action: Variable, extras: Fields, reset_rows: bool) -> dict[str, Variable]:
+class Decisions(NamedTuple):
+    """How rows belong to decisions that hold for several steps."""
+
+    phase: str
+    """The extra variable, int64 [], that counts steps since the last decision: 0 where one is made."""
+    only: bool = False
+    """Whether windows begin at decisions alone, instead of at every step."""
+
+    def check(self, extras: Fields) -> None:
+        if extras.get(self.phase) != PHASE:
+            raise ValueError(
+                f"decisions are counted by {self.phase!r}, which the extras have as {extras.get(self.phase)}; store an "
+                "int64 scalar under that name"
+            )
+
+
+def stored_fields(groups: Fields, action: Variable | None, extras: Fields, reset_rows: bool) -> dict[str, Variable]:
     """What a row takes from a workspace."""
     stored = {OBSERVATION + name: field for name, field in groups.items()}
-    stored |= {"action": action, REWARD: SCALAR, TERMINATED: FLAG, TRUNCATED: FLAG}
+    stored |= {} if action is None else {"action": action}
+    stored |= {REWARD: SCALAR, TERMINATED: FLAG, TRUNCATED: FLAG}
     if reset_rows:
         stored[VALID] = FLAG
     for name in extras:
-        if name in STEP or name in DERIVED or name == "reward" or name.startswith(TAKEN):
+        if name in STEP or name in DERIVED or name in ("reward", "steps") or name.startswith(TAKEN):
             raise ValueError(f"the extra variable {name!r} has the name of something every transition has; rename it")
     return stored | dict(extras)
 
 
-def row_layout(stored: Fields, n_step: int) -> RowLayout:
+def row_layout(stored: Fields, n_step: int, decisions: Decisions | None = None) -> RowLayout:
     """A whole row, observations first."""
     derived = {name: field for name, field in DERIVED.items() if n_step > 1 or not name.startswith("return")}
+    if decisions is None:
+        derived.pop("return/steps", None)
     return RowLayout({**stored, **derived}, front=[name for name in stored if name.startswith(OBSERVATION)])
 
 
@@ -88,16 +113,20 @@ class StepRows:
         gamma: float,
         finals: int,
         device: torch.device,
+        decisions: Decisions | None = None,
     ) -> None:
         self.capacity, self.num_envs, self.n_step, self.gamma = capacity, num_envs, n_step, gamma
+        self.decisions = decisions
         self.stored = list(stored)
+        self.reset_rows = VALID in stored
         observations = {name: field for name, field in stored.items() if name.startswith(OBSERVATION)}
         self.extras = [name for name in stored if name not in observations and name not in STEP]
         self.groups = [name.removeprefix(OBSERVATION) for name in observations]
-        self.layout = row_layout(stored, n_step)
+        self.layout = row_layout(stored, n_step, decisions)
         self.ring = PackedRing(self.layout, capacity + n_step, num_envs, mirror=n_step, device=device)
         self.finals = FinalObservations(RowLayout(observations), finals, device)
-        self.valid = ValidSlots(capacity + n_step, num_envs, device) if VALID in stored else None
+        picked = self.reset_rows or (decisions is not None and decisions.only)
+        self.valid = ValidSlots(capacity + n_step, num_envs, device) if picked else None
         self.piece = max(1, min(capacity, STAGE_BYTES // (num_envs * self.layout.words * WORD.itemsize)))
         powers = torch.tensor([gamma**steps for steps in range(n_step + 1)], dtype=torch.float64, device=device)
         self._powers, self._full_discount = powers, powers[1].float()
@@ -152,7 +181,7 @@ class StepRows:
             stage.views["final"].zero_()
         self.rows_added += count
         if self.valid is not None:
-            self.valid.append(row, values[VALID].cpu(), self.slots(row, count))
+            self.valid.append(row, self._drawable(values), self.slots(row, count))
         if self.n_step > 1:
             self._finish(row - self.n_step + 1, count)
         self._count()
@@ -166,7 +195,7 @@ class StepRows:
         columns = self.ring.columns
         truncated, entry = columns[TRUNCATED][:, position].clone(), columns["final"][:, position].clone()
         going = ~(truncated | columns[TERMINATED][:, position])
-        if self.valid is not None:
+        if self.reset_rows:
             going &= columns[VALID][:, position]
         where = going[None].cpu().nonzero()
         if len(where):
@@ -252,6 +281,15 @@ class StepRows:
                 self._stage = _Stage(count, views, sources, words.transpose(0, 1))
         return self._stage
 
+    def _drawable(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Which steps [T, B] may be drawn, on the CPU."""
+        drawable = torch.ones(values[REWARD].shape, dtype=torch.bool)
+        if self.reset_rows:
+            drawable &= values[VALID].cpu()
+        if self.decisions is not None and self.decisions.only:
+            drawable &= values[self.decisions.phase].cpu() == 0
+        return drawable
+
     def _reached(self, where: Tensor, finals: Finals) -> dict[str, Tensor]:
         """The observations [K, *shape] that `finals` has for `where` [K, 2], checked."""
         reached = {}
@@ -295,13 +333,20 @@ class StepRows:
         terminated, truncated = windows(TERMINATED), windows(TRUNCATED)
         done = (terminated | truncated).byte()
         going = done.cumsum(2) == done  # no end in an earlier step of the window
+        if self.decisions is not None:
+            phase = self.ring.columns[self.decisions.phase][:, position : position + length, None]
+            number = torch.arange(self.n_step, device=phase.device)
+            going &= (number < self.n_step - phase) | (number == 0)
         reward = torch.where(going, windows(REWARD), 0).double()
         total = reward[..., 0]
         for step in range(1, self.n_step):  # one after the other, so that the sum never depends on how many are added
             total = total + reward[..., step] * self.gamma**step
-        discount = self._powers[going.sum(2)].masked_fill_((terminated & going).any(2), 0)
+        steps = going.sum(2)
+        discount = self._powers[steps].masked_fill_((terminated & going).any(2), 0)
         entry = torch.where(truncated & going, windows("final"), 0).sum(2)
         values = {"return": total, "discount": discount, "return/final": entry, "return/truncated": entry > 0}
+        if self.decisions is not None:
+            values["return/steps"] = steps
         for name, value in values.items():
             self.ring.columns[name][:, position : position + length] = value
 

@@ -16,16 +16,21 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 
+from gaitway.envs.episode_numbers import EpisodeNumbers
 from gaitway.envs.robots import world
 from gaitway.envs.robots.robot import Robot
-from gaitway.envs.vec_env import ActionSpec, ObservationGroup
+from gaitway.envs.vec_env import ActionSpec, Drive, ObservationGroup, Pooled
 
 STAGE_NONE = int(mujoco.mjtStage.mjSTAGE_NONE)
 STAGE_POSITION = int(mujoco.mjtStage.mjSTAGE_POS)
 STAGE_VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
 STAGE_ACCELERATION = int(mujoco.mjtStage.mjSTAGE_ACC)
 
+FIRST = np.zeros(1, dtype=np.int32)
 NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
+
+NUMBERS = "numbers"
+"""What a layout calls the words of `EpisodeNumbers`."""
 
 Arrays = dict[str, np.ndarray]
 Rows = slice | np.ndarray
@@ -48,12 +53,19 @@ class BatchTask:
     max_episode_steps: int
     """0 for no time limit."""
     groups: tuple[ObservationGroup, ...]
+    """Groups of floats are given out in the environment's type, others, such as uint8 images, in their own."""
+    action: ActionSpec | None = None
+    """What an action is, for tasks with an `actuate` of their own; None: the controls of the model, as they are."""
+    drive: Drive | None = None
+    """What executes the actions, for whoever builds the same on a robot."""
     metrics: tuple[str, ...] = ()
     """What is measured besides the reward, its terms for example; logged and drawn under these names."""
     flags: tuple[str, ...] = ()
     """Those of `metrics` that say whether something happened, 0 or 1: counted once per episode."""
     reductions: Mapping[str, str] = {}
     """How a metric becomes one number of an episode where that is not the mean over its steps: `sum` or `last`."""
+    pooled: Mapping[str, Pooled] = {}
+    """Figures of several episodes together, made of totals."""
     options: Mapping[str, Any] = {}
     """Options that differ from the task's defaults."""
     facts: Mapping[str, Any] = {}
@@ -62,6 +74,8 @@ class BatchTask:
     """Derived MjData fields to read, e.g. `("xpos",)`; after a step they describe the state before the last substep."""
     layout_shapes: Mapping[str, tuple[int, ...]] = {}
     """Shape per instance of every further thing that `draw` returns, e.g. obstacle positions."""
+    draws_in_steps: bool = False
+    """The task asks `numbers` for random numbers; `layout["numbers"]` then says which ones an episode has."""
     stage: int = STAGE_NONE
     """Forward stages computed after a step; STAGE_VELOCITY makes positions and velocities of `fields` current."""
     start_stage: int = STAGE_NONE
@@ -75,6 +89,8 @@ class BatchTask:
     """Camera for pictures: one of the decorated model, or "follow"; None for the robot's first, else "follow"."""
 
     batch: Batch
+    numbers: EpisodeNumbers
+    """Random numbers of every step, for all instances at once, for tasks with `draws_in_steps`."""
     qpos: np.ndarray
     qvel: np.ndarray
     motion: np.ndarray
@@ -121,6 +137,8 @@ class BatchTask:
         self.motion = batch.state[:, 1 : 1 + self.model.nq + self.model.nv]  # a state row starts time, qpos, qvel
         self.field = {name: batch.bind(name) for name in self.fields}
         self.layout = {name: np.zeros((batch.nsim, *shape)) for name, shape in self.layout_shapes.items()}
+        if self.draws_in_steps:
+            self.layout[NUMBERS] = np.zeros(batch.nsim)
         self.memory = {}
         self._flags = batch.expand("opt.disableflags") if self.senses_last else None
 
@@ -133,8 +151,9 @@ class BatchTask:
         """The start of one episode: `qpos` [nq], `qvel` [nv] and everything in `layout_shapes`."""
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
-    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Mapping[str, np.ndarray]:
-        """The starts of `count` episodes [count, ...], each from a generator that lasts until the next one.
+    def draw_many(self, generators: Iterable[np.random.Generator], rows: np.ndarray) -> Mapping[str, np.ndarray]:
+        """The starts of the next episodes of instances `rows` (sorted int32) [len(rows), ...], each from a generator
+        that lasts until the next one.
 
         Tasks with much to draw override it, to compute on all rows at once; the numbers must be those of `draw`.
         """
@@ -160,6 +179,10 @@ class BatchTask:
 
     def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
         """Refuse what cannot be simulated; shapes are right and all numbers (float64) finite."""
+
+    def actuate(self, action: np.ndarray) -> None:
+        """Turn the action [B, A], as it was given, into controls; tasks with an `action` of their own override it."""
+        np.copyto(self.ctrl, action)
 
     def before_step(self) -> None:
         """Note what `outcome` compares with; controls are written, physics has not moved."""
@@ -192,12 +215,17 @@ class BatchTask:
         """Fill `reward` [B], `terminated` [B] and every metric [B] after a step; `action` [B, A] is as it was given.
 
         Reward and metrics are float64 and hold the numbers of the step before until overwritten; `terminated` arrives
-        all false. Runs before `observe`. Rows of a faulty instance may hold anything: the environment overwrites them.
+        all false. Then come `truncate`, `go_on` and `observe`. Rows of a faulty instance may hold anything: the
+        environment overwrites them.
         """
         raise TypeError(f"{type(self).__name__} does not implement outcome")
 
     def truncate(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Set `truncated` [B] where an episode ends here for another reason than time, and has not `terminated` [B]."""
+
+    def go_on(self, ended: np.ndarray) -> None:
+        """Ends are known: `ended` [B]. Episodes that go on may get a new command or a kick here, after their reward and
+        before they are observed; ended ones keep theirs for the final observation."""
 
     def observe(self, rows: Rows, out: Arrays) -> None:
         """Write the observation of `rows` into `out[group]` [len(rows), *shape] (any float type)."""
@@ -228,7 +256,7 @@ class SettledTask(BatchTask):
         self.memory["start_qvel"] = np.zeros_like(self.qvel)
 
     def draw(self, generator: np.random.Generator) -> Arrays:
-        return {name: array[0] for name, array in self.draw_many([generator], 1).items()}
+        return {name: array[0] for name, array in self.draw_many([generator], FIRST).items()}
 
     def scenario(self) -> Arrays:
         """How the present episodes began: qpos and qvel before the settling step, and the layout."""

@@ -8,6 +8,7 @@ into the buffers. The numbers depend neither on the number of threads nor on the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -22,8 +23,9 @@ from torch import Tensor
 
 from gaitway.core.seeding import EpisodeStreams
 from gaitway.core.user_code import UserCode, UserCodeError, blamed, place_of
-from gaitway.envs.batch_task import STAGE_NONE, Arrays, BatchTask, Rows, action_spec
+from gaitway.envs.batch_task import NUMBERS, STAGE_NONE, Arrays, BatchTask, Rows, action_spec
 from gaitway.envs.episode_generator import EpisodeGenerator
+from gaitway.envs.episode_numbers import EpisodeNumbers
 from gaitway.envs.step_buffers import FAULT_METRIC, Slots, StepBuffers
 from gaitway.envs.task_rules import EXPECTED, check_drawn, check_frame_skip, check_returned, check_task
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
@@ -75,6 +77,11 @@ class MujocoBatchEnv(VecEnv):
         self._streams = EpisodeStreams(num_envs, purpose)
         self._generators = EpisodeGenerator(self._streams)
         self.spec = _environment_spec(task, id or task.id, dtype)
+        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+        counters = {**self._streams.arrays(), "elapsed": self._elapsed}
+        task.numbers = EpisodeNumbers(
+            **{name: torch.from_numpy(each) for name, each in counters.items()}, purpose=purpose
+        )
         self._batch: Batch | None = Batch(task.model, num_envs, self.num_threads, task.persistent)
         with self._user_code:
             task.attach(self._batch)
@@ -89,6 +96,10 @@ class MujocoBatchEnv(VecEnv):
         self._default_state = self._state[0].copy()
         self._warnings = self._batch.warning  # [B, kind, (last info, count)]
         self._action_shape = (num_envs, *self.spec.action.shape)
+        # the action as it was given, float64; where it is the controls, in their place
+        own = type(task).actuate is not BatchTask.actuate
+        self._given = np.zeros(self._action_shape) if own else task.ctrl
+        self._goes_on = type(task).go_on is not BatchTask.go_on
         self._buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype], self.device)
         self._other_buffers = StepBuffers(self.spec, num_envs, _NUMPY_DTYPE[dtype], self.device)
         self._start_rows = {name: np.zeros_like(array) for name, array in self._buffers.obs.items()}
@@ -96,7 +107,6 @@ class MujocoBatchEnv(VecEnv):
         self._scalars = np.zeros((1 + len(self.spec.metrics), num_envs))
         self._scalar_metrics = Slots(dict(zip(self.spec.metrics, self._scalars[1:], strict=True)), "metrics")
         self._ended = np.zeros(num_envs, dtype=bool)
-        self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._camera: Camera | None = None
         self._at_end: Callable[[], None] | None = None
         self._change: Change | None = None
@@ -120,17 +130,34 @@ class MujocoBatchEnv(VecEnv):
         self._simulation()
         previous, now = self._next_buffers()
         task = self.task
-        np.copyto(task.ctrl, controls)
+        np.copyto(self._given, controls)
+        if self._given is not task.ctrl:
+            task.actuate(self._given)
         task.before_step()
         faulty = self._advance()
-        if faulty is None:
-            self._measure(now)
-        else:
-            with np.errstate(over="ignore", invalid="ignore"):  # faulty rows may hold anything until overwritten
-                self._measure(now)
-            now.mark_fault(faulty, previous, task.fault_reward)
+        # faulty rows may hold anything until overwritten
+        with np.errstate(over="ignore", invalid="ignore") if faulty is not None else contextlib.nullcontext():
+            self._judge(now)
+            if faulty is not None:
+                now.mark_fault(faulty, task.fault_reward)
+            self._find_ends(now)
+            if self._goes_on:
+                task.go_on(self._ended)
+            self._observe(ALL, now.final_obs)
+        if faulty is not None:
+            now.repeat(faulty, previous)
             self._simulation().reset(faulty, stage=STAGE_NONE)  # clears the warning counters as well
+        for name, obs in now.obs.items():
+            np.copyto(obs, now.final_obs[name])
+        if np.count_nonzero(self._ended):
+            if self._at_end is not None:
+                self._at_end()
+            self._follow_up(np.flatnonzero(self._ended).astype(np.int32), now.obs)
+        return now.as_step()
 
+    def _find_ends(self, now: StepBuffers) -> None:
+        """Count the step, and say whose time is over and who ended."""
+        task = self.task
         self._elapsed += 1
         if task.max_episode_steps:
             np.greater_equal(self._elapsed, task.max_episode_steps, out=now.truncated)
@@ -139,13 +166,6 @@ class MujocoBatchEnv(VecEnv):
             now.truncated.fill(False)
         task.truncate(now.terminated, now.truncated)
         np.logical_or(now.terminated, now.truncated, out=self._ended)
-        for name, obs in now.obs.items():
-            np.copyto(obs, now.final_obs[name])
-        if np.count_nonzero(self._ended):
-            if self._at_end is not None:
-                self._at_end()
-            self._follow_up(np.flatnonzero(self._ended).astype(np.int32), now.obs)
-        return now.as_step()
 
     @property
     def elapsed(self) -> Tensor:
@@ -216,6 +236,7 @@ class MujocoBatchEnv(VecEnv):
         for _, array, value in targets:
             array[...] = value.detach().cpu().numpy()
         self._generators.forget()
+        self._follow_numbers()
         self.task.restore()
         if self.task.persistent and self.task.stage != STAGE_NONE:
             batch.forward(stage=self.task.stage)  # such a batch goes on from the stages it computed last
@@ -260,7 +281,9 @@ class MujocoBatchEnv(VecEnv):
         `actions` [T, B, A]; physics starts anew from `seed`."""
         rooms = [self._buffers, self._other_buffers]
         targets = {
-            name: [self._start_rows[name], *(each.final_obs[name] for each in rooms)] for name in self._start_rows
+            name: [self._start_rows[name], *(each.final_obs[name] for each in rooms)]
+            for name, rows in self._start_rows.items()
+            if rows.dtype.kind == "f"  # other types have no number that nobody writes
         }
         for array in (self._scalars, *(each for arrays in targets.values() for each in arrays)):
             array.fill(np.nan)
@@ -273,7 +296,7 @@ class MujocoBatchEnv(VecEnv):
             if np.isnan(self._scalars[row]).all()
         ]
         found = [name for name in found if name != f"metric {FAULT_METRIC!r}"]
-        for group in self.spec.groups:
+        for group in (self.spec.group(name) for name in targets):
             left = np.logical_and.reduce(
                 [np.isnan(array).reshape(-1, *group.shape).all(0) for array in targets[group.name]]
             )
@@ -303,7 +326,7 @@ class MujocoBatchEnv(VecEnv):
         if self._batch is not None:
             # the pool's threads live as long as any array of the batch does
             self.task.detach()
-            self._state = self._moving_state = self._warnings = np.empty(0)
+            self._state = self._moving_state = self._warnings = self._given = np.empty(0)
             self._batch = None
 
     def _stored(self, obs: Arrays) -> tuple[Arrays, dict[str, Arrays]]:
@@ -346,14 +369,13 @@ class MujocoBatchEnv(VecEnv):
             faulty[failed] = True
         return faulty if faulty.any() else None
 
-    def _measure(self, now: StepBuffers) -> None:
-        """Let the task judge and observe all instances; its float64 numbers are cast in one pass."""
+    def _judge(self, now: StepBuffers) -> None:
+        """Let the task judge all instances; its float64 numbers are cast in one pass."""
         now.terminated.fill(False)
         task: Any = self.task  # a user may have written `return`
-        said = task.outcome(task.ctrl, self._scalars[0], now.terminated, self._scalar_metrics)
+        said = task.outcome(self._given, self._scalars[0], now.terminated, self._scalar_metrics)
         if said is not None:
             check_returned(self.task, "outcome", said)
-        self._observe(ALL, now.final_obs)
         np.copyto(now.scalars, self._scalars, casting="same_kind")
 
     def _observe(self, rows: Rows, out: Arrays) -> None:
@@ -379,19 +401,28 @@ class MujocoBatchEnv(VecEnv):
         """Begin the present episode of `rows` as drawn, except for the fields in `given`; observe it into `obs`."""
         task = self.task
         self._state[rows] = self._default_state
-        drawn = task.draw_many(self._generators.each(rows), len(rows))
+        words = task.numbers.begin().numpy() if task.draws_in_steps else None
+        drawn = task.draw_many(self._generators.each(rows), rows)
         targets = {"qpos": task.qpos, "qvel": task.qvel, **task.layout}
-        self._check_drawn(drawn, len(rows), targets)
+        self._check_drawn(drawn, len(rows), {name: each for name, each in targets.items() if name != NUMBERS})
         if self._change is not None:
             drawn = self._change(rows, drawn)
+        if words is not None:
+            drawn = {**drawn, NUMBERS: words[rows]}
         for name, target in targets.items():
             target[rows] = given[name][rows] if given and name in given else drawn[name]
         self._elapsed[rows] = 0
+        self._follow_numbers()
         task.start(rows)
         first = Slots({name: array[: len(rows)] for name, array in self._start_rows.items()}, "groups")
         self._observe(rows, first)
         for name, array in first.items():
             obs[name][rows] = array
+
+    def _follow_numbers(self) -> None:
+        """Have the random numbers that the layout of the present episodes names."""
+        if self.task.draws_in_steps:
+            self.task.numbers.follow(torch.from_numpy(self.task.layout[NUMBERS]))
 
     def _check_drawn(self, drawn: Any, count: int, targets: Arrays) -> None:
         """Look at what was drawn; a task with `draw` alone is told about one episode, as it wrote it."""
@@ -428,8 +459,12 @@ def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
     name = str(dtype).removeprefix("torch.")
     return EnvSpec(
         id=id,
-        groups=tuple(dataclasses.replace(group, dtype=name) for group in task.groups),
-        action=action_spec(task.model),
+        groups=tuple(
+            dataclasses.replace(group, dtype=name) if group.torch_dtype.is_floating_point else group
+            for group in task.groups
+        ),
+        action=task.action or action_spec(task.model),
+        drive=task.drive,
         control_dt=task.control_dt,
         max_episode_steps=task.max_episode_steps,
         metrics=(*task.metrics, FAULT_METRIC),
@@ -437,4 +472,5 @@ def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
         options=dict(task.options),
         facts=dict(task.facts),
         reductions=dict(task.reductions),
+        pooled=dict(task.pooled),
     )

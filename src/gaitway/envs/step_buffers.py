@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.vec_env import EnvSpec, Observation, Step
+from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step
 
 FAULT_METRIC = "physics_error"
 ALIGNMENT = 64
@@ -88,7 +88,9 @@ class StepBuffers:
         floats = torch.from_numpy(np.zeros(0, dtype)).dtype
         shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
         for kind in ("obs", "final_obs"):
-            shapes |= {f"{kind}/{group.name}": ((num_envs, *group.shape), floats) for group in spec.groups}
+            shapes |= {
+                f"{kind}/{group.name}": ((num_envs, *group.shape), _type_of(group, floats)) for group in spec.groups
+            }
         shapes["scalars"] = ((1 + len(spec.metrics), num_envs), floats)
         shapes |= dict.fromkeys(("terminated", "truncated"), ((num_envs,), torch.bool))
         self._memory = SharedMemory(shapes, device)
@@ -113,12 +115,15 @@ class StepBuffers:
         """Wait until these buffers may be filled."""
         self._memory.settle()
 
-    def mark_fault(self, faulty: np.ndarray, previous: StepBuffers, reward: float) -> None:
-        """Overwrite the rows of faulty instances [B] with numbers that no learner can choke on."""
+    def mark_fault(self, faulty: np.ndarray, reward: float) -> None:
+        """Overwrite reward and metrics of faulty instances [B] with numbers that no learner can choke on."""
         self.terminated[faulty] = True
         self.reward[faulty] = reward
         self.scalars[1:, faulty] = 0.0
         self.metrics[FAULT_METRIC][faulty] = 1.0
+
+    def repeat(self, faulty: np.ndarray, previous: StepBuffers) -> None:
+        """Make the last observation before the fault the final one of faulty instances [B]."""
         for name, final_obs in self.final_obs.items():
             final_obs[faulty] = previous.obs[name][faulty]
 
@@ -129,6 +134,11 @@ class StepBuffers:
     def as_step(self) -> Step:
         self._memory.send()
         return Step(dict(self._obs), *self._flat, dict(self._final_obs), dict(self._metrics), known=self._known)
+
+
+def _type_of(group: ObservationGroup, floats: torch.dtype) -> torch.dtype:
+    """Vectors of floats have the type of the environment, others their own."""
+    return floats if group.is_vector and group.torch_dtype.is_floating_point else group.torch_dtype
 
 
 def moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

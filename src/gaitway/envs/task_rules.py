@@ -17,23 +17,27 @@ from gaitway.envs.vec_env import ObservationGroup
 
 EXPECTED = {
     "draw": "returns the start of one episode: {'qpos': [nq], 'qvel': [nv]} and what layout_shapes names",
-    "draw_many": "returns the starts of `count` episodes: {'qpos': [count, nq], 'qvel': [count, nv], ...}",
+    "draw_many": "returns the starts of instances `rows`: {'qpos': [len(rows), nq], 'qvel': [len(rows), nv], ...}",
     "outcome": "fills reward [B], terminated [B] and every metric [B] in place (reward[:] = ...) and returns nothing",
     "observe": "fills out[group] [len(rows), *shape] of every group in place and returns nothing",
     "start": "prepares the new episodes of `rows` and returns nothing",
     "attach": "takes the arrays of the batch: begin with super().attach(batch)",
     "truncate": "sets truncated [B] in place",
+    "actuate": "writes self.ctrl [B, nu] and returns nothing",
+    "go_on": "changes what episodes that go on show next and returns nothing",
 }
 
 
 ARGUMENTS = {
     "draw": ("generator",),
-    "draw_many": ("generators", "count"),
+    "draw_many": ("generators", "rows"),
     "start": ("rows",),
     "outcome": ("action", "reward", "terminated", "metrics"),
     "observe": ("rows", "out"),
     "attach": ("batch",),
     "truncate": ("terminated", "truncated"),
+    "actuate": ("action",),
+    "go_on": ("ended",),
 }
 """What the methods are called with."""
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import from_config
-from gaitway.core.ranges import Count, Integer, Limit, NotNegative, Number, WholeNumber
+from gaitway.core.ranges import Count, Integer, Limit, NotNegative, Number, Positive, WholeNumber
 
 Observation = dict[str, Tensor]
 
@@ -33,7 +33,15 @@ class Component:
     size: WholeNumber = 1
     unit: str = ""
     scale: Number = 1.0
-    """What is shown is the quantity in its unit times this."""
+    """What is shown is the quantity in its unit, less `offset`, times this."""
+    offset: Number = 0.0
+    """What is subtracted before the scale, in the unit."""
+    clip: Positive | None = None
+    """What is shown lies between this and its negative; None: anywhere."""
+    noise: NotNegative = field(default=0.0, compare=False)
+    """Half-width of the uniform noise that training adds before the scale, in the unit."""
+    frame: str = ""
+    """In which frame a vector is told: "base", "yaw" (turned about the vertical alone), "world"; empty: none."""
     history: Count = 1
     """Values of so many steps one after another, oldest first; `size` counts all of them."""
     steps_ago: WholeNumber = field(default=0, compare=False)
@@ -45,6 +53,10 @@ class Component:
                 f"component {self.name!r} has a size of {self.size}, which {self.history} steps of history do not "
                 "share equally; make size a multiple of history"
             )
+
+
+SAID_OF_COMPONENTS = ("scale", "offset", "clip", "noise", "frame", "history", "steps_ago")
+"""What files say about a component only where there is something to say."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,9 @@ class ActionSpec:
     """Continuous: what the action stands for is `offset + scale * action` in `unit`; empty: 1, the action itself."""
     offset: tuple[Number, ...] = ()
     """The same per dimension, e.g. the joint angles of a pose; empty: 0."""
+    meaning: str = ""
+    """What an action does, e.g. "joint_offset": targets of the joints are `offset + scale * action`; empty: controls of
+    the simulator."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("continuous", "discrete", "multi_discrete"):
@@ -138,6 +153,54 @@ class ActionSpec:
 
 
 @dataclass(frozen=True)
+class Drive:
+    """What executes the actions of a robot: force = kp (target - position) - kd velocity within +-effort, at every
+    substep of the physics. All tuples have one entry per joint, in this order."""
+
+    joints: tuple[str, ...]
+    default_pose: tuple[Number, ...]
+    """rad, m"""
+    kp: tuple[Number, ...]
+    """N m / rad"""
+    kd: tuple[Number, ...]
+    """N m s / rad"""
+    effort: tuple[Number, ...]
+    """N m"""
+    physics_dt: NotNegative
+    """Seconds per substep."""
+    quaternion: str = "wxyz"
+    """The order of quaternions."""
+
+    def __post_init__(self) -> None:
+        for name in ("default_pose", "kp", "kd", "effort"):
+            if len(getattr(self, name)) != len(self.joints):
+                raise ValueError(f"{name} has {len(getattr(self, name))} numbers for {len(self.joints)} joints")
+        if self.quaternion not in ("wxyz", "xyzw"):
+            raise ValueError(f"quaternion is {self.quaternion!r}; use wxyz or xyzw")
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A figure of several episodes together: the sum of one metric over the sum of another."""
+
+    of: str
+    per: str
+    root: bool = False
+    """The square root of it, e.g. of a mean square."""
+    factor: Number = 1.0
+
+    def __call__(self, table: Mapping[str, Tensor]) -> float:
+        """The figure of episodes [n] by metric; those whose numbers are not finite are left out."""
+        of, per = table[self.of].double(), table[self.per].double()
+        known = torch.isfinite(of) & torch.isfinite(per)
+        total = float(per[known].sum())
+        if total <= 0.0:
+            return math.nan
+        found = self.factor * float(of[known].sum()) / total
+        return math.sqrt(found) if self.root else found
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """The description of an environment from which policies are built and against which they are checked."""
 
@@ -155,6 +218,8 @@ class EnvSpec:
     steps. Those of `EVENTS` are counted so without being named."""
     reductions: Mapping[str, str] = field(default_factory=dict)
     """How a metric becomes one number of an episode, where that is not its mean over the steps: `sum` or `last`."""
+    pooled: Mapping[str, Pooled] = field(default_factory=dict)
+    """Figures of an evaluation that are no means over its episodes, of totals of episodes."""
     reset_rows: bool = False
     """True if the environment needs a step of its own to reset after an end; `Step.valid` is false in that step."""
     exact_state: bool = True
@@ -163,10 +228,15 @@ class EnvSpec:
     """Keyword arguments of `make_env` that differ from the task's own defaults."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further plain facts that later users of a policy need, by subject: a goal space, what counts as heading."""
+    drive: Drive | None = None
+    """What executes the actions, where they are targets of joints; None: nothing is said about it."""
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.flags if name not in self.metrics]:
             raise ValueError(f"flags of {self.id} names {unknown[0]!r}, which is not among its metrics: add it there")
+        for name, figure in self.pooled.items():
+            if unknown := [each for each in (figure.of, figure.per) if each not in self.metrics]:
+                raise ValueError(f"pooled of {self.id} has {name!r} of {unknown[0]!r}, which is not among its metrics")
         for name, reduction in self.reductions.items():
             if name not in self.metrics or reduction not in ("mean", "sum", "last"):
                 raise ValueError(
@@ -199,11 +269,14 @@ class EnvSpec:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
         plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
-        _say_only(plain["action"], ActionSpec, ("scale", "offset"))
+        _say_only(plain, EnvSpec, ("drive",))
+        if not self.pooled:
+            del plain["pooled"]
+        _say_only(plain["action"], ActionSpec, ("scale", "offset", "meaning"))
         for group in plain["groups"]:
             _say_only(group, ObservationGroup, ("heading",))  # said where there are feet
             for component in group["components"]:
-                _say_only(component, Component, ("scale", "history", "steps_ago"))
+                _say_only(component, Component, SAID_OF_COMPONENTS)
         return plain
 
     @classmethod

@@ -71,6 +71,10 @@ class ActingStep(nn.Module):
     def output_names(self) -> list[str]:
         return [ACTION] + [memory.output for memory in self.memories]
 
+    def unread(self, group: str) -> tuple[str, ...]:
+        """Components of a group that no action depends on."""
+        return ()
+
     def example(self, batch: int) -> tuple[Tensor, ...]:
         """Inputs of zeros, in order."""
         groups = [torch.zeros(batch, *group.shape, dtype=group.torch_dtype) for group in self.groups]
@@ -94,6 +98,9 @@ class PolicyStep(ActingStep):
     def __init__(self, policy: Policy) -> None:
         acting = getattr(policy, "acting", policy)  # of several particles, the one that acts
         super().__init__(acting, policy.spec, policy.actor_groups, memory_ports(policy))
+
+    def unread(self, group: str) -> tuple[str, ...]:
+        return getattr(self.policy, "unread", {}).get(group, ())
 
     def act(self, obs: Observation, states: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
         state = torch.cat(list(states), -1) if len(states) > 1 else states[0] if states else None

@@ -17,7 +17,7 @@ from torch import nn
 
 from gaitway.core.config import from_config
 from gaitway.core.files import finite
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup, with_infinities
+from gaitway.envs.vec_env import ActionSpec, Component, Drive, EnvSpec, ObservationGroup, with_infinities
 from gaitway.export.acting_step import ACTION, ActingStep, MemoryPort
 from gaitway.export.programs import ExportError
 from gaitway.version import __version__
@@ -39,7 +39,7 @@ def contract_of(step: ActingStep, about: Mapping[str, Any]) -> dict[str, Any]:
             **about,
             "control_dt": spec.control_dt,
             "rate_hz": 1.0 / spec.control_dt if spec.control_dt else None,
-            "inputs": [_input(group, step.policy) for group in step.groups],
+            "inputs": [_input(group, step.policy, step.unread(group.name)) for group in step.groups],
             "memories": [_memory(port) for port in step.memories],
             "action": {
                 "name": ACTION,
@@ -48,11 +48,12 @@ def contract_of(step: ActingStep, about: Mapping[str, Any]) -> dict[str, Any]:
                 **asdict(spec.action),
                 "clipped": step.is_limited,
             },
+            "drive": None if spec.drive is None else asdict(spec.drive),
         }
     )
 
 
-def _input(group: ObservationGroup, policy: nn.Module) -> dict[str, Any]:
+def _input(group: ObservationGroup, policy: nn.Module, unread: Sequence[str]) -> dict[str, Any]:
     starts = itertools.accumulate((component.size for component in group.components), initial=0)
     return {
         "name": f"obs/{group.name}",
@@ -61,7 +62,8 @@ def _input(group: ObservationGroup, policy: nn.Module) -> dict[str, Any]:
         "dtype": group.dtype,
         "heading": group.heading,
         "components": [
-            {"start": start, **asdict(component)} for start, component in zip(starts, group.components, strict=False)
+            {"start": start, **asdict(component), **({"unread": True} if component.name in unread else {})}
+            for start, component in zip(starts, group.components, strict=False)
         ],
         "normalisation": _normalisation(group.name, policy),
     }
@@ -108,6 +110,8 @@ class Interface:
     control_dt: float
     memories: tuple[MemoryPort, ...] | None
     """None where nothing is said of them: in the contract of an environment."""
+    drive: Drive | None = None
+    """What executes the actions; None where nothing is said of it."""
 
     @property
     def is_export(self) -> bool:
@@ -123,7 +127,7 @@ def read_interface(path: str | Path) -> Interface:
             raise TypeError("it is no mapping")
         if plain.get("format") != FORMAT:
             spec = EnvSpec.from_dict(plain)
-            return Interface(str(path), spec.groups, spec.action, spec.control_dt, None)
+            return Interface(str(path), spec.groups, spec.action, spec.control_dt, None, spec.drive)
         if int(plain["format_version"]) > FORMAT_VERSION:
             raise ValueError(f"its format version is {plain['format_version']}, this gaitway reads {FORMAT_VERSION}")
         return Interface(
@@ -132,6 +136,7 @@ def read_interface(path: str | Path) -> Interface:
             _read_action(plain["action"]),
             float(plain["control_dt"]),
             tuple(_read_memory(entry) for entry in plain["memories"]),
+            _read_drive(plain.get("drive")),
         )
     except OSError as error:
         raise ExportError(f"cannot read {file}: {error.strerror or error}; check the path") from error
@@ -162,6 +167,10 @@ def _read_input(entry: Mapping[str, Any]) -> ObservationGroup:
 
 def _read_action(entry: Mapping[str, Any]) -> ActionSpec:
     return from_config(ActionSpec, with_infinities(_chosen(entry, ActionSpec)), "action")
+
+
+def _read_drive(entry: Mapping[str, Any] | None) -> Drive | None:
+    return None if entry is None else from_config(Drive, _chosen(entry, Drive), "drive")
 
 
 def _read_memory(entry: Mapping[str, Any]) -> MemoryPort:
@@ -206,6 +215,8 @@ def _differences(one: Interface, other: Interface) -> Iterator[str]:
     if one.memories is not None and other.memories is not None:
         yield from _of_memories(one.memories, other.memories, first, second)
     yield from _of_actions(one.action, other.action, first, second)
+    if one.drive is not None and other.drive is not None:
+        yield from _of_drives(one.drive, other.drive, first, second)
     if one.control_dt != other.control_dt:
         yield f"the rate: a step lasts {one.control_dt:g} s in {first} and {other.control_dt:g} s in {second}"
 
@@ -218,7 +229,7 @@ def _of_groups(one: ObservationGroup, other: ObservationGroup, first: str, secon
             same = sorted(each.name for each in one.components) == sorted(each.name for each in other.components)
             what = "the order of components differs from" if same else "components differ from"
             yield f"{what} {place} on: {mine.name!r} in {first}, {yours.name!r} in {second}"
-        for what in ("size", "unit", "scale", "history"):
+        for what in ("size", "unit", "scale", "offset", "clip", "frame", "history"):
             here, there = getattr(mine, what), getattr(yours, what)
             if here != there:
                 yield f"the {what} of {mine.name!r}, {place}: {_word(here)} in {first}, {_word(there)} in {second}"
@@ -250,7 +261,7 @@ def _of_actions(one: ActionSpec, other: ActionSpec, first: str, second: str) -> 
         if mine != yours:
             what = "the order of actions differs" if sorted(one.names) == sorted(other.names) else "actions differ"
             yield f"{what} from action[{at}] on: {mine!r} in {first}, {yours!r} in {second}"
-    for what in ("kind", "names", "unit"):
+    for what in ("kind", "names", "unit", "meaning"):
         here, there = getattr(one, what), getattr(other, what)
         if here != there:
             yield f"the {what} of the actions: {_word(here)} in {first}, {_word(there)} in {second}"
@@ -269,6 +280,21 @@ def _of_actions(one: ActionSpec, other: ActionSpec, first: str, second: str) -> 
             where = "the actions" if place is None else f"action[{place}], {one.names[place]!r}"
             ours, theirs = (each if place is None else each[place] for each in (here, there))
             yield f"the {what} of {where}: {_word(ours)} in {first}, {_word(theirs)} in {second}"
+
+
+def _of_drives(one: Drive, other: Drive, first: str, second: str) -> Iterator[str]:
+    for at, (mine, yours) in enumerate(zip(one.joints, other.joints, strict=False)):
+        if mine != yours:
+            what = "the order of joints differs" if sorted(one.joints) == sorted(other.joints) else "joints differ"
+            yield f"{what} from joint {at} on: {mine!r} in {first}, {yours!r} in {second}"
+    for what in ("default_pose", "kp", "kd", "effort"):
+        for name, mine, yours in zip(one.joints, getattr(one, what), getattr(other, what), strict=False):
+            if mine != yours:
+                yield f"the {what} of {name!r}: {_word(mine)} in {first}, {_word(yours)} in {second}"
+    for what in ("joints", "physics_dt", "quaternion"):
+        here, there = getattr(one, what), getattr(other, what)
+        if here != there:
+            yield f"the {what} of the drive: {_word(here)} in {first}, {_word(there)} in {second}"
 
 
 def _word(value: Any) -> str:

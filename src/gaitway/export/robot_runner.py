@@ -96,6 +96,10 @@ class RobotRunner:
             if array.shape != self._shapes[name]:
                 wanted = list(self._shapes[name][self.batch is None :])
                 raise ValueError(f"group {name!r} is {list(array.shape[self.batch is None :])}; pass {wanted}")
+            for component in entry["components"]:
+                if component.get("unread"):  # an estimate takes its place, so it may be anything
+                    array = array.copy()
+                    array[..., component["start"] : component["start"] + component["size"]] = 0
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError(f"group {name!r} holds numbers that are not finite{_place(entry, array)}")
             feed[entry["name"]] = array
@@ -104,12 +108,14 @@ class RobotRunner:
     def _joined(self, entry: dict[str, Any], parts: Mapping[str, Any]) -> np.ndarray:
         """Components by name, in the order of the contract."""
         names = [component["name"] for component in entry["components"]]
-        if len(parts) != len(names) or any(name not in parts for name in names):
-            odd = sorted(set(names) ^ set(parts))
+        unread = {component["name"] for component in entry["components"] if component.get("unread")}
+        odd = sorted((set(names) ^ set(parts)) - unread)
+        if odd:
             raise ValueError(f"group {entry['group']!r} has the components {names}; lacking or unknown: {odd}")
         found = []
         for component in entry["components"]:
-            value = np.atleast_1d(np.asarray(parts[component["name"]]))
+            lacking = np.zeros((*([self.batch] if self.batch else []), component["size"]))
+            value = np.atleast_1d(np.asarray(parts.get(component["name"], lacking)))
             if value.shape[-1] != component["size"]:
                 raise ValueError(f"component {component['name']!r} of {entry['group']!r} has {value.shape[-1]} "
                                  f"numbers; pass {component['size']}")  # fmt: skip

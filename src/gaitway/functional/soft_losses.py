@@ -25,13 +25,35 @@ def squashed_action(output: Tensor, noise: Tensor, log_std_range: tuple[float, f
     standardised u, so `log N(u) = -noise^2 / 2 - log_std - log(2 pi) / 2`; and `log(1 - tanh(u)^2) = 2 log 2 + 2 u -
     2 log(1 + exp(2 u))`, which is exact however far the action saturates.
     """
+    action, negative_log_prob = _squashed(output, noise, log_std_range)
+    return action, -negative_log_prob.sum(-1) - noise.shape[-1] * LOG_NORMALISER
+
+
+def squashed_entries(output: Tensor, noise: Tensor, log_std_range: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """The same with the log-density of every entry for itself, `[..., A]`."""
+    action, negative_log_prob = _squashed(output, noise, log_std_range)
+    return action, -negative_log_prob - LOG_NORMALISER
+
+
+def _squashed(output: Tensor, noise: Tensor, log_std_range: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """`tanh(u)`, and minus the log-density of each entry without the constant of the Gaussian."""
     mean, log_std = output.chunk(2, -1)
     log_std = log_std.clamp(*log_std_range)
     u = torch.addcmul(mean, log_std.exp(), noise)
     # softplus with beta 2 is log(1 + exp(2 u)) / 2
     negative_log_prob = torch.add(torch.sub(log_std, F.softplus(u, 2.0), alpha=4.0), u, alpha=2.0)
-    negative_log_prob = torch.addcmul(negative_log_prob, noise, noise, value=0.5).sum(-1)
-    return u.tanh(), -negative_log_prob - noise.shape[-1] * LOG_NORMALISER
+    return u.tanh(), torch.addcmul(negative_log_prob, noise, noise, value=0.5)
+
+
+def squashed_log_prob(output: Tensor, action: Tensor, log_std_range: tuple[float, float]) -> Tensor:
+    """The log-density `[...]` of given actions `tanh(u)` [..., A], which are kept within +- (1 - 1e-7)."""
+    mean, log_std = output.chunk(2, -1)
+    log_std = log_std.clamp(*log_std_range)
+    u = action.clamp(-1.0 + 1e-7, 1.0 - 1e-7).atanh()
+    standardised = (u - mean) * (-log_std).exp()
+    # log(1 - tanh(u)^2) as in `squashed_action`
+    each = -0.5 * standardised.square() - log_std - 2.0 * u + 4.0 * F.softplus(u, 2.0)
+    return each.sum(-1) - action.shape[-1] * LOG_NORMALISER
 
 
 def soft_target(reward: Tensor, discount: Tensor, next_values: Tensor, next_log_prob: Tensor, alpha: Tensor) -> Tensor:

@@ -26,15 +26,17 @@ class Gaussian(Head):
     and std = half_range * std, per dimension (dimensions without both limits keep their own unit). Samples are not
     clipped: environments do that, and the density stays exact.
 
-    `init_std` and `std_range` are in linear units, before rescaling. `std_type` "log" keeps the logarithm of the
-    standard deviation as the parameter, "scalar" the standard deviation itself; both are clamped to `std_range`
-    whenever params are built, so a standard deviation is positive by construction. Outside the range the gradient is 0:
-    watch `at_bound`. `state_dependent` lets the network emit mean | std (in logarithms for "log"); call
-    `init_last_layer` so that they start at `init_std`.
+    `init_std`, `std_range` and `std_floor`, a least deviation for each action, are in linear units, before rescaling.
+    `std_type` "log" keeps the logarithm of the standard deviation as the parameter, "scalar" the standard deviation
+    itself; both are clamped whenever params are built, so a standard deviation is positive by construction. Outside the
+    range the gradient is 0: watch `at_bound`. `state_dependent` lets the network emit mean | std (in logarithms for
+    "log"); call `init_last_layer` so that they start at `init_std`. `mean_activation` "tanh" keeps the mean, but not
+    samples, within the limits.
     """
 
     centre: Tensor
     half_range: Tensor
+    _floor: Tensor
 
     def __init__(
         self,
@@ -47,9 +49,20 @@ class Gaussian(Head):
         learn_std: bool = True,
         state_dependent: bool = False,
         rescale: bool = True,
+        std_floor: Sequence[float] = (),
+        mean_activation: str = "none",
     ) -> None:
         super().__init__()
         smallest, largest = std_range
+        if len(std_floor) not in (0, size):
+            raise ValueError(f"std_floor is {list(std_floor)}; give one number for each of the {size} actions, or none")
+        if not all(smallest <= floor <= init_std for floor in std_floor):
+            raise ValueError(
+                f"std_floor is {list(std_floor)}; each must lie between {smallest} and init_std, {init_std}"
+            )
+        if mean_activation not in ("none", "tanh"):
+            raise ValueError(f"mean_activation is {mean_activation!r}; use none or tanh")
+        self.mean_activation = mean_activation
         if std_type not in ("log", "scalar"):
             raise ValueError(f"std_type is {std_type!r}; use 'log' or 'scalar'")
         if not 1e-6 <= smallest < largest:
@@ -60,6 +73,10 @@ class Gaussian(Head):
             raise ValueError("learn_std=False fixes one deviation for all states; drop state_dependent=True")
         self.size, self.init_std, self.std_range, self.std_type = size, init_std, (smallest, largest), std_type
         self.state_dependent = state_dependent
+        self.has_floor = bool(std_floor)
+        if std_floor:
+            floor = torch.tensor(std_floor)
+            self.register_buffer("_floor", floor.log() if std_type == "log" else floor, persistent=False)
         self.inputs = 2 * size if state_dependent else size
         self.num_params, self.raw_shape = 2 * size, (size,)
         lower, upper = _limits(size, low, high)
@@ -156,7 +173,10 @@ class Gaussian(Head):
         std = params[..., self.size :]
         smallest, largest = self.std_range
         margin = 1e-5  # rounding of exp(log(bound)) and of the rescaling
-        low, high = self.half_range * (smallest * (1 + margin)), self.half_range * (largest * (1 - margin))
+        least: float | Tensor = smallest
+        if self.has_floor:
+            least = self._floor.exp() if self.std_type == "log" else self._floor
+        low, high = self.half_range * (least * (1 + margin)), self.half_range * (largest * (1 - margin))
         return ((std <= low) | (std >= high)).sum()
 
     @torch.no_grad()
@@ -168,20 +188,36 @@ class Gaussian(Head):
             layer.weight[self.size :] = 0.0
             layer.bias[self.size :] = self._to_parameter(self.init_std)
 
+    def set_std(self, std: float) -> None:
+        smallest, largest = self.std_range
+        if self.state_dependent:
+            super().set_std(std)
+        if not smallest <= std <= largest:
+            raise ValueError(f"std is {std}; it must lie in std_range {self.std_range}")
+        if self.has_floor and bool((self._floor > self._to_parameter(std)).any()):
+            raise ValueError(f"std is {std}, which is below std_floor; use a larger one")
+        with torch.no_grad():
+            self.spread.fill_(self._to_parameter(std))
+
     def _to_parameter(self, std: float) -> float:
         return math.log(std) if self.std_type == "log" else std
 
     def _scaled_std(self, parameter: Tensor) -> Tensor:
-        std = self._to_log_std(parameter).exp() if self.std_type == "log" else parameter.clamp(*self.std_range)
+        std = self._to_log_std(parameter).exp() if self.std_type == "log" else self._bounded(parameter)
         return std * self.half_range if self._scales else std
 
     def _to_log_std(self, parameter: Tensor) -> Tensor:
-        smallest, largest = self.std_range
-        if self.std_type == "log":
-            return parameter.clamp(math.log(smallest), math.log(largest))
-        return parameter.clamp(smallest, largest).log()
+        return self._bounded(parameter) if self.std_type == "log" else self._bounded(parameter).log()
+
+    def _bounded(self, parameter: Tensor) -> Tensor:
+        """The parameter within its bounds, in its own units."""
+        smallest, largest = map(math.log, self.std_range) if self.std_type == "log" else self.std_range
+        bounded = parameter.clamp(smallest, largest)
+        return torch.maximum(bounded, self._floor) if self.has_floor else bounded
 
     def _scaled_mean(self, mean: Tensor) -> Tensor:
+        if self.mean_activation == "tanh":
+            mean = mean.tanh()
         if self._shifts:
             return torch.addcmul(self.centre, mean, self.half_range)
         return mean * self.half_range if self._scales else mean
@@ -211,9 +247,15 @@ class SquashedGaussian(Head):
         std_type: str = "log",
         learn_std: bool = True,
         state_dependent: bool = False,
+        std_floor: Sequence[float] = (),
+        mean_activation: str = "none",
     ) -> None:
         super().__init__()
-        self.gaussian = Gaussian(size, None, None, init_std, std_range, std_type, learn_std, state_dependent)
+        if mean_activation != "none":
+            raise ValueError(f"mean_activation is {mean_activation!r}; a squashed Gaussian has its tanh, use none")
+        self.gaussian = Gaussian(
+            size, None, None, init_std, std_range, std_type, learn_std, state_dependent, std_floor=std_floor
+        )
         self.size, self.inputs = size, self.gaussian.inputs
         self.num_params, self.raw_shape = 2 * size, (size,)
         lower, upper = _finite_limits("SquashedGaussian", size, low, high)
@@ -237,6 +279,9 @@ class SquashedGaussian(Head):
 
     def mode(self, params: Tensor) -> Tensor:
         return self.gaussian.mode(params)
+
+    def set_std(self, std: float) -> None:
+        self.gaussian.set_std(std)
 
     def score(self, output: Tensor, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         params, log_prob, entropy = self.gaussian.score(output, raw)

@@ -99,6 +99,10 @@ class Head(nn.Module):
         """Standard deviations for the log `[..., A]`, or None where the word means nothing."""
         return None
 
+    def set_std(self, std: float) -> None:
+        """Set the standard deviation that all states share, in units of the network."""
+        raise ValueError(f"std is {std}, but {type(self).__name__} has no standard deviation of its own; leave it out")
+
     def at_bound(self, params: Tensor) -> Tensor:
         """How many standard deviations in `params` sit on a bound of their range, an int64 scalar."""
         return torch.zeros((), dtype=torch.int64, device=params.device)

@@ -92,6 +92,11 @@ class RunningNorm(nn.Module):
         y = (x - self._shift) * self._inverse_std
         return y if self.clip is None else y.clamp(-self.clip, self.clip)
 
+    def of_columns(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Normalise what stands in the columns `start` to `stop` of a vector, `[..., stop - start]`."""
+        y = (x - self._shift[start:stop]) * self._inverse_std[start:stop]
+        return y if self.clip is None else y.clamp(-self.clip, self.clip)
+
     def inverse(self, y: Tensor) -> Tensor:
         """The `x` that `forward` turns into `y` (before clipping)."""
         return torch.addcdiv(self._shift, y, self._inverse_std)
@@ -109,6 +114,13 @@ class RunningNorm(nn.Module):
         if self.until is not None:
             count = (self.count < self.until) * count
         self._absorb(count, mean, var)
+
+    def symmetrise(self, order: Tensor, sign: Tensor) -> None:
+        """Make the statistics those of a vector whose entry i is as `sign[i]` times entry `order[i]`, bit for bit: they
+        are already, but for rounding, if every row was counted with its image."""
+        self.mean.copy_(0.5 * (self.mean + self.mean[order] * sign))
+        self.var.copy_(0.5 * (self.var + self.var[order]))
+        self._refresh()
 
     def moments(self) -> tuple[Tensor, Tensor, Tensor]:
         """Copies of count, mean and biased variance."""

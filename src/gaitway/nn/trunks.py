@@ -119,7 +119,11 @@ class SkipTrunk(nn.Module):
         self.widths, self.outputs = list(hidden), hidden[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        h, *parts = self.input(self.bias, x).split(self.widths, -1)
+        return self.behind_input(self.input(self.bias, x))
+
+    def behind_input(self, of_input: Tensor) -> Tensor:
+        """What follows from the input's part of all layers, [..., sum of widths]."""
+        h, *parts = of_input.split(self.widths, -1)
         h = self._activated(h, 0)
         for index, (product, part) in enumerate(zip(self.hidden, parts, strict=True), start=1):
             h = self._activated(product(part, h), index)

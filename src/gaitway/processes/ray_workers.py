@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import weakref
 from typing import Any
@@ -41,7 +42,7 @@ class RayWorker(Worker):
         super().__init__(index, agent, config, mirror)
         body = None if agent is None else pack(agent, "agent", compact=False)
         if not ray.is_initialized():
-            ray.init(include_dashboard=False, logging_level=logging.WARNING)
+            _start_cluster()
         remote: Any = ray.remote  # whose type knows only some of its options
         kind = remote(concurrency_groups={"questions": 1}, max_restarts=0)(_Actor)
         self._actor: Any = kind.options(**config.ray_options).remote(body, config.threads, torch.get_default_dtype())
@@ -120,6 +121,14 @@ class RayWorker(Worker):
     def _give_up(self) -> None:
         self.ended = str(self._outcome)
         self._finalizer()
+
+
+def _start_cluster() -> None:
+    """`ray.init` puts an exit in the place of the program's SIGTERM handler, with which a run saves itself: put that back."""
+    handler = signal.getsignal(signal.SIGTERM)
+    ray.init(include_dashboard=False, logging_level=logging.WARNING)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _end(actor: Any) -> None:

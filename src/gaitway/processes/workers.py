@@ -22,6 +22,7 @@ from torch import Tensor
 from gaitway.core.agent import Agent
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, Positive
+from gaitway.core.user_code import SentenceError
 from gaitway.core.workspace import Workspace
 from gaitway.processes.mirror import ParameterMirror
 from gaitway.processes.packing import pack
@@ -49,7 +50,7 @@ class WorkerConfig:
             raise ValueError(f"start_method is {self.start_method!r}; use one of {START_METHODS}")
 
 
-class RemoteError(RuntimeError):
+class RemoteError(SentenceError):
     """A worker failed, died or hung. The message is one sentence; the worker's traceback is in `traceback` and shown
     below the message."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from gaitway.agents.observations import Observations, default_groups, input_size
+from gaitway.agents.observations import input_size
 from gaitway.algorithms.algorithm import Batch, Coefficient, Now
 from gaitway.algorithms.engine import Engine
 from gaitway.core.execution import Execution
@@ -24,6 +24,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.mlp import MLP
 from gaitway.nn.normalise import RunningNorm
+from gaitway.rewards.reached import judged_groups, reached
 from gaitway.rewards.source import When
 
 CLIP = 5.0
@@ -52,10 +53,7 @@ class RandomNetworkDistillation(nn.Module):
         """Novelty is judged by `groups` (none: what an actor reads by default); `updates` gradient steps of
         `batch_size` rows follow every rollout."""
         super().__init__()
-        chosen = groups or default_groups(spec, "actor", Observations())
-        vectors = [known.name for known in spec.groups if known.is_vector]
-        if not set(chosen) <= set(vectors):
-            raise ValueError(f"groups is {list(chosen)}; novelty is judged by vectors, of which there are {vectors}")
+        chosen = judged_groups(spec, groups)
         if min(size, updates, batch_size) < 1 or learning_rate <= 0:
             raise ValueError("size, updates, batch_size and learning_rate must all be positive")
         self.weight, self.updates = weight, updates
@@ -101,7 +99,7 @@ class RandomNetworkDistillation(nn.Module):
 
     def _reached(self, ws: Workspace) -> Tensor:
         """The observations that steps led to, [T, B, D]."""
-        return torch.cat([ws.following(name).float() for name in self.reads], -1)
+        return reached(ws, self.reads)
 
     def _error(self, observed: Tensor) -> Tensor:
         return (self.target(observed) - self.predictor(observed)).square().mean(-1)

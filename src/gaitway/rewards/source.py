@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Coefficient, Now, Schedule, value_at
 from gaitway.algorithms.engine import copied_state
+from gaitway.core.config import did_you_mean
 from gaitway.core.workspace import Variable, Workspace
 
 When = Literal["collected", "drawn"]
@@ -74,7 +76,13 @@ class TaskReward:
 class Rewards:
     """The reward sources of a run. The task's reward counts with weight 1 unless `sources` names it themselves."""
 
-    def __init__(self, sources: Sequence[RewardSource] = (), device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        sources: Sequence[RewardSource] = (),
+        device: torch.device | str = "cpu",
+        groups: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
+        """`groups` are sums that are written apart, `reward/total/<group>`, and `main` of the sources of no group."""
         named = [source.name for source in sources]
         self.sources: list[RewardSource] = [*sources] if "task" in named else [TaskReward(), *sources]
         names = [source.name for source in self.sources]
@@ -90,6 +98,7 @@ class Rewards:
                 raise ValueError(f"the weight of the reward source {source.name!r} is {weight}; use a finite number")
         self.weights = torch.zeros(len(self.sources), device=device)
         """One number per source on the device: a recorded update reads what stands there."""
+        self._sums = _sums(names, groups)
         only = self.sources[0]
         self.is_plain = len(self.sources) == 1 and isinstance(only, TaskReward) and only.weight == 1.0
         """Whether `reward/total` is the environment's reward, so that nothing need be written."""
@@ -100,7 +109,10 @@ class Rewards:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return () if self.is_plain else (*(f"reward/{source.name}" for source in self.sources), "reward/total")
+        if self.is_plain:
+            return ()
+        sums = (f"reward/total/{name}" for name in self._sums)
+        return (*(f"reward/{source.name}" for source in self.sources), "reward/total", *sums)
 
     def stored(self) -> tuple[str, ...]:
         """The variables of sources that annotate rows once, as they are collected: a replay keeps them."""
@@ -124,16 +136,24 @@ class Rewards:
         if "drawn" in when:
             parts = [weight * ws[f"reward/{s.name}"] for weight, s in zip(self.weights, self.sources, strict=True)]
             ws["reward/total"] = torch.stack(parts).sum(0)
+            for name, members in self._sums.items():
+                ws[f"reward/total/{name}"] = torch.stack([parts[index] for index in members]).sum(0)
 
     def update(self, ws: Workspace, now: Now) -> dict[str, Tensor]:
-        """Let the sources learn; metrics, with the mean reward of each."""
+        """Let the sources learn; metrics, with the mean reward of each and, of several, its share in the total."""
         metrics: dict[str, Tensor] = {}
         for source in self.sources:
             for name, value in source.update(ws, now).items():
                 if name in metrics:
                     raise ValueError(f"two reward sources log {name!r}; let {source.name!r} use another name")
                 metrics[name] = value
-        return metrics | {name: ws[name].mean() for name in self.writes if name in ws}
+        metrics |= {name: ws[name].mean() for name in self.writes if name in ws}
+        if len(self.sources) > 1 and "reward/total" in ws:
+            sizes = torch.stack([ws[f"reward/{source.name}"].abs().mean() for source in self.sources])
+            shares = sizes * self.weights.abs()
+            shares = shares / shares.sum().clamp(min=1e-12)
+            metrics |= {f"reward_share/{s.name}": share for s, share in zip(self.sources, shares, strict=True)}
+        return metrics
 
     def modules(self) -> dict[str, Any]:
         """The sources with parameters that are learnt, by `rewards.<name>`: fingerprints and finite checks see them."""
@@ -147,6 +167,24 @@ class Rewards:
         for source in self.sources:
             if source.name in state:
                 source.load_state_dict(state[source.name])
+
+
+def _sums(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
+    """Which sources each group sums up, by their numbers; nothing without groups."""
+    if not groups:
+        return {}
+    for group, members in groups.items():
+        for name in members:
+            if name not in names:
+                raise ValueError(
+                    f"the reward group {group!r} names the source {name!r}{did_you_mean(name, names)}, which `rewards` "
+                    f"lacks; there are {list(names)}"
+                )
+    grouped = {name for members in groups.values() for name in members}
+    rest = [index for index, name in enumerate(names) if name not in grouped]
+    if not rest:
+        raise ValueError(f"all of {list(names)} are in reward groups; leave one out, it is valued by the main critic")
+    return {"main": rest} | {group: [names.index(name) for name in members] for group, members in groups.items()}
 
 
 def when_of(source: RewardSource) -> When:

@@ -15,6 +15,7 @@ from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, acting_pa
 from gaitway.algorithms.engine import copied_state
 from gaitway.core.agent import Agent, Agents, TemporalAgent
 from gaitway.core.execution import Execution
+from gaitway.core.schedules import Now
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.wiring import Mention
 from gaitway.core.workspace import Variable, Workspace
@@ -25,7 +26,7 @@ from gaitway.rewards.source import Rewards
 
 log = logging.getLogger("gaitway")
 
-AGENTS = {"recorder": "gaitway.agents.recorder:Recorder"}
+AGENTS = {"recorder": "gaitway.agents.recorder:Recorder", "teacher": "gaitway.agents.teacher:Teacher"}
 """Agents by the names that `cast` in a configuration uses; `policy` says where the policy stands among them."""
 
 
@@ -81,8 +82,16 @@ class Cast:
         """What agents remember behind the last row of a rollout; nothing before the first."""
         return {name: ws.at(name, ws.T).clone() for name in self.memories() if name in ws}
 
-    def collected(self, ws: Workspace, start: int, stop: int) -> None:
+    def begin(self, now: Now) -> None:
         for agent in self.others.values():
+            agent.begin(now)
+
+    def metrics(self) -> dict[str, float]:
+        """What the agents besides the policy say of an iteration."""
+        return {name: value for agent in self.others.values() for name, value in agent.metrics().items()}
+
+    def collected(self, ws: Workspace, start: int, stop: int) -> None:
+        for agent in self.agents:  # the policy too: one that asks a bandit tells it what episodes brought
             agent.collected(ws, start, stop)
 
     def inference(
@@ -178,7 +187,8 @@ def mentions(cast: Cast, rewards: Rewards, algorithm: Any) -> list[Mention]:
     found = []
     if not rewards.is_plain:
         found = [Mention(f"reward {s.name}", tuple(s.reads), (f"reward/{s.name}",)) for s in rewards.sources]
-        found.append(Mention("rewards", rewards.writes[:-1], rewards.writes[-1:]))
+        single = len(rewards.sources)  # behind what sources write come the sums
+        found.append(Mention("rewards", rewards.writes[:single], rewards.writes[single:]))
     for term in algorithm.terms.terms if hasattr(algorithm, "terms") else ():
         found.append(Mention(f"loss {term.name}", tuple(name for name in term.reads if not name.startswith("new/"))))
     known = {name for mention in found for name in mention.reads}

@@ -14,13 +14,22 @@ import logging
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gaitway.core.config import configuration
-from gaitway.core.files import STRUCTURE_FILE, StateFileError, load_state, save_state, swap_link, tensors_sha256
+from gaitway.core.files import (
+    STRUCTURE_FILE,
+    StateFileError,
+    load_meta,
+    load_state,
+    save_state,
+    swap_link,
+    tensors_sha256,
+)
 from gaitway.core.ranges import Count, WholeNumber
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KIND = "checkpoint"
 LINKS = ("last", "best")
@@ -68,14 +77,22 @@ class Checkpoints:
         names = [p.name for p in self.folder.iterdir() if p.is_dir() and not p.is_symlink() and p.name.isdigit()]
         return sorted(int(name) for name in names)
 
-    def save(self, steps: int, state: Mapping[str, Any], best_steps: int | None, attached: Iterable[str] = ()) -> bool:
+    def save(
+        self,
+        steps: int,
+        state: Mapping[str, Any],
+        best_steps: int | None,
+        attached: Iterable[str] = (),
+        facts: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Write the checkpoint of `steps`, point `last` (and `best`) to what they should be, then tidy up.
 
-        `attached` names the attachments it needs, which are on disk already. Returns False, with everything older
+        `attached` names the attachments it needs, which are on disk already; `facts` is what `facts` tells about it
+        without reading the state. Returns False, with everything older
         untouched, if it could not be written.
         """
         target = self.folder / str(steps)
-        meta: dict[str, Any] = {"run_id": self.run_id, "steps": steps}
+        meta: dict[str, Any] = {"run_id": self.run_id, "steps": steps, "facts": dict(facts or {})}
         if self.attachments is not None:
             meta["attachments"] = list(attached)
         try:
@@ -107,12 +124,22 @@ class Checkpoints:
         """The state and its environment steps; `which` is last, best or a number of steps."""
         folder = self.folder / str(self.steps_of(which))
         state, meta = load_state(folder, kind=KIND)
+        self._check_owner(folder, meta)
+        return state, int(meta["steps"])
+
+    def facts(self, which: str = "last") -> dict[str, Any]:
+        """What a checkpoint says about itself, in a moment; empty where it was written before there were facts."""
+        folder = self.folder / str(self.steps_of(which))
+        meta = load_meta(folder, kind=KIND)
+        self._check_owner(folder, meta)
+        return dict(meta.get("facts", {}))
+
+    def _check_owner(self, folder: Path, meta: Mapping[str, Any]) -> None:
         if meta.get("run_id") != self.run_id:
             raise StateFileError(
                 f"{folder} belongs to another run ({meta.get('run_id')}, this one is {self.run_id}); "
                 "put the run's own checkpoint back"
             )
-        return state, int(meta["steps"])
 
     def _tidy(self, now: int, best_steps: int | None) -> None:
         """Remove what is not kept, and what a run that went back to an older checkpoint has left in its future."""

@@ -95,6 +95,15 @@ def contents_against(content: bytes) -> str | None:
     return None if found is None else f"it holds {found}"
 
 
+def variable_against(name: str, value: str) -> str | None:
+    """Why the value of an environment variable must not be written down; None if nothing is said against it."""
+    words = _words(name)
+    if (SECRET_WORDS | TOKEN_WORDS) & set(words) or any(pair in pairwise(words) for pair in SECRET_PAIRS):
+        return "its name is that of a secret"
+    found = contents_against(value.encode(errors="replace"))
+    return None if found is None else f"its value looks like one: {found}"
+
+
 def without_secrets(arguments: list[str]) -> list[str]:
     """The arguments of a command, with a note in the place of values that look like secrets."""
     shown = []

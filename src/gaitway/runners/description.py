@@ -50,6 +50,14 @@ def write_run(runner: Runner, folder: RunFolder) -> None:
         log.warning("%s will not count as your own run: %s", folder.path, problem)
 
 
+def write_files(runner: Runner, folder: RunFolder) -> None:
+    """What the policy was made of and does not learn, such as a skill file: a copy in the folder, made once."""
+    files = getattr(runner.policy, "files", None)
+    for name, write in (files() if files is not None else {}).items():
+        if not (folder.path / name).exists():
+            write(folder.path / name)
+
+
 def describe(runner: Runner, folder: RunFolder) -> dict[str, Any]:
     """The configuration of `runner`, plain."""
     stages = _Stages(runner)

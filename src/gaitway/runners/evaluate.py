@@ -62,6 +62,7 @@ def evaluate(
     table = run_episodes(env, make_policy(False), episodes, config.max_steps)
     result = {name: float(values.nanmean()) for name, values in table.items()}
     result["return_std"] = float(table["return"].std(correction=0))
+    result |= {name: figure(table) for name, figure in env.spec.pooled.items()}
     if config.stochastic:
         noisy = run_episodes(env, make_policy(True), episodes, config.max_steps)
         result["stochastic_return"] = float(noisy["return"].mean())
@@ -86,7 +87,9 @@ def result_names(spec: EnvSpec, config: EvaluationConfig) -> list[str]:
     if Trials.of(spec) is not None:
         found = ["return", "length", "success"]
         return found + (["stochastic_return", "stochastic_success"] if config.stochastic else [])
-    return ["return", "length", "return_std", *spec.metrics] + (["stochastic_return"] if config.stochastic else [])
+    return ["return", "length", "return_std", *spec.metrics, *spec.pooled] + (
+        ["stochastic_return"] if config.stochastic else []
+    )
 
 
 def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: int) -> dict[str, Tensor]:

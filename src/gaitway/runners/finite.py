@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from gaitway.core.files import StateFileError, atomic_write_json, save_state
+from gaitway.core.user_code import SentenceError
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec
 
 log = logging.getLogger("gaitway")
 
 
-class NotFiniteError(RuntimeError):
+class NotFiniteError(SentenceError):
     """Training met a number that is not finite; the message says which, where and when."""
 
     def __init__(self, sentence: str, where: dict[str, object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy
 from gaitway.core.seeding import stream
@@ -21,6 +21,13 @@ MakeEnv = Callable[[str, int], VecEnv]
 """(purpose, number of instances) -> an environment like the one trained in."""
 
 
+class Trial(Protocol):
+    """Who is told of evaluations and may end a run for them: an Optuna trial, or anything like it."""
+
+    def report(self, value: float, step: int) -> None: ...
+    def should_prune(self) -> bool: ...
+
+
 class Judge:
     """Measures and films a policy. Without `make_env` it has nowhere to do so and stays silent."""
 
@@ -33,6 +40,7 @@ class Judge:
         self.evaluations_since_best = 0
         self.env: VecEnv | None = None
         """Where evaluations are made, once there was one."""
+        self.trial: Trial | None = None
         self._can_film = True
         self._films: list[tuple[int, Film]] = []
 
@@ -59,15 +67,19 @@ class Judge:
             self.evaluations_since_best += 1
         told = " ".join(f"{k} {v:.4g}" for k, v in sorted(result.items()) if "/" not in k)
         log.info("step %d: evaluation %s", steps, told)
+        if self.trial is not None:
+            self.trial.report(float(result[config.metric]), steps)
         return result
 
-    def verdict(self) -> str | None:
-        """The rule by which training should stop after the last evaluation, if any."""
+    def verdict(self, is_early: bool = True) -> str | None:
+        """The rule by which training should stop after the last evaluation, if any; at its end a run is not pruned."""
         stop, metric = self.config.stop, self.config.evaluation.metric
         if stop.patience and self.evaluations_since_best >= stop.patience:
             return "patience"
         if stop.threshold is not None and metric in self.last and self.last[metric] >= stop.threshold:
             return "threshold"
+        if self.trial is not None and is_early and self.trial.should_prune():
+            return "pruned"
         return None
 
     def film(self, path: Path, steps: int | None = None) -> None:

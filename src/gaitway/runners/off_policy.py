@@ -183,7 +183,7 @@ class OffPolicyRunner(Runner):
                 if not self.rewards.is_plain:
                     self.rewards.annotate(self.rollout, ("drawn",))  # so that the log shows all of them
                     found = merged(found, self.rewards.update(self.rollout, self._now))
-                numbers = to_numbers(found)
+                numbers = to_numbers(found) | self.cast.metrics()
                 self.policy.update_normalisers(self.rollout)
             self.iteration += 1
             if self.config.finite_checks:
@@ -199,6 +199,7 @@ class OffPolicyRunner(Runner):
         ws, clock, config = self.rollout, self.upkeep.clock, self.algorithm.config
         self._now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
         self.rewards.begin(self._now)
+        self.cast.begin(self._now)
         for start in range(0, self.stage.rows, config.steps_per_round):
             stop = start + config.steps_per_round
             started, simulated, learnt = time.perf_counter(), self.world.simulation_seconds, clock["learn"]

@@ -16,6 +16,7 @@ from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import RewardSource, merged
 from gaitway.runners.finite import check_rollout
 from gaitway.runners.logger import Logger
+from gaitway.runners.pretraining import Pretraining
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
@@ -45,11 +46,16 @@ class OnPolicyRunner(Runner):
         cast: Sequence[Agent] = (),
         rewards: Sequence[RewardSource] = (),
         callbacks: Sequence[Any] = (),
+        pretraining: Pretraining | None = None,
         logger: Logger | None = None,
         progress: Progress | bool | None = None,
     ) -> None:
         super().__init__(env, algorithm, config, folder, make_env, cast, rewards)
-        self._set_stage(algorithm.config.rollout_steps)
+        self.pretraining = pretraining
+        if pretraining is not None and pretraining.is_whole_run:  # the environment only says what the task is
+            self._use_stage(pretraining.stage)
+        else:
+            self._set_stage(algorithm.config.rollout_steps)
         self._keep_house(callbacks, logger, progress)
 
     def state_dict(self) -> dict[str, Any]:
@@ -61,26 +67,37 @@ class OnPolicyRunner(Runner):
             **self.stage.state_dict(),
             **self._doors_state(),
             **self.upkeep.state_dict(),
+            **({} if self.pretraining is None else {"pretraining": self.pretraining.state_dict()}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._begun = True
         self.iteration, self.env_steps = state["iteration"], state["env_steps"]
         self.algorithm.load_state_dict(state["algorithm"])
+        if self.pretraining is not None and "pretraining" in state:
+            self.pretraining.load_state_dict(state["pretraining"])
         self._load_doors(state)
         self.stage.load_state_dict(state)
         self.upkeep.load_state_dict(state)
-        if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
+        if not self.stage.env.spec.exact_state:  # every instance began a new episode: forget the old ones
             self.stage.new_episodes()
             self.episodes.reset_running_returns()
             self.algorithm.reset_running_returns()
 
     def _begin(self) -> None:
-        self.world.restore(first_observation(self.env, self.config))
+        if self.stage.env is self.env:
+            self.world.restore(first_observation(self.env, self.config))
 
     def _iterate(self, target: int) -> None:
         first_step = self.env_steps
-        now = Now(self.iteration, self.env_steps, min(self.env_steps / self._planned, 1.0))
+        fraction = min(self.env_steps / self._planned, 1.0)
+        if self.pretraining is not None and not self.pretraining.is_over:
+            self._pretrain(self.pretraining, Now(self.iteration, self.env_steps, fraction), target)
+            return
+        # schedules of what plays begin when it plays
+        before = 0 if self.pretraining is None else self.pretraining.iterations
+        now = Now(self.iteration - before, self.env_steps, fraction)
+        self.cast.begin(now)
         with self.upkeep.keeping_failures(self.rollout, first_step):
             try:
                 self._collect()
@@ -91,6 +108,7 @@ class OnPolicyRunner(Runner):
                 more = self._annotate(now)
                 numbers = to_numbers(merged(self.algorithm.update(self.rollout, now), more))
             self.cast.collected(self.rollout, 0, self.rollout.T)
+            numbers |= self.cast.metrics()
             self.iteration += 1
             self.env_steps += counted_steps(self.rollout)
             if self.config.finite_checks:
@@ -100,6 +118,21 @@ class OnPolicyRunner(Runner):
         with self.upkeep.timed("log"):
             self.episodes.add(self.rollout)
             self._log(numbers)
+        self.upkeep.between_iterations(first_step, self.env_steps, is_last=self.env_steps >= target)
+
+    def _pretrain(self, pretraining: Pretraining, now: Now, target: int) -> None:
+        """An iteration of the dataset's stage, in which a step is a recorded one."""
+        first_step = self.env_steps
+        with self.upkeep.timed("learn"):
+            metrics, steps = pretraining.iterate(now)
+            numbers = to_numbers(metrics) | pretraining.figures()
+        self.iteration += 1
+        self.env_steps += steps
+        pretraining.look()
+        if self.config.finite_checks:
+            self._check_learnt(numbers)
+        with self.upkeep.timed("log"):
+            self.upkeep.log(self.env_steps, self.iteration, numbers)
         self.upkeep.between_iterations(first_step, self.env_steps, is_last=self.env_steps >= target)
 
     def _collect(self) -> None:

@@ -25,9 +25,10 @@ from typing import Any, TextIO
 
 from gaitway.core.config import ConfigError, read_config
 from gaitway.core.files import StateFileError, atomic_write_json, writing_advice
+from gaitway.core.locks import lock_file
+from gaitway.core.run_names import nearest_runs
 from gaitway.core.signature import KeyFileError, same_signature, signature_of
 from gaitway.core.trust import Origin, TrustError, speaker
-from gaitway.envs.vec_env import EnvSpec
 
 NUMBERS = ("total_steps",)
 """What `gaitway resume` changes in a configuration; it names nothing."""
@@ -155,7 +156,7 @@ class RunFolder:
         """An existing run."""
         folder = cls(path)
         if not folder.path.is_dir():
-            raise RunFolderError(f"there is no folder {path}; give the run_dir of a run")
+            raise RunFolderError(f"there is no folder {path}{nearest_runs(folder.path)}; give the run_dir of a run")
         if not (folder.code.is_file() and folder.config.is_file()):
             inside = sorted(str(found.parent) for found in folder.path.glob("*/code.json"))
             hint = f"; it holds the runs {', '.join(inside)}" if inside else ""
@@ -234,6 +235,8 @@ class RunFolder:
         return _read_json(self.code)
 
     def read_contract(self) -> dict[str, Any]:
+        from gaitway.envs.vec_env import EnvSpec  # knows torch, which commands that only look do without
+
         contract = _read_json(self.contract)
         try:
             EnvSpec.from_dict(contract)
@@ -279,19 +282,12 @@ class RunFolder:
 
     def _lock(self) -> TextIO:
         """The open lock file, held; RunFolderTakenError if another process has it."""
-        lock = open(self.path / LOCK, "a")  # noqa: SIM115
         try:
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock_file(self.path / LOCK)
         except BlockingIOError as error:
-            lock.close()
             raise RunFolderTakenError(
                 f"{self.path} is being trained by another process; wait for it or stop it"
             ) from error
-        except (ImportError, OSError):  # Windows, and file systems without locks
-            pass
-        return lock
 
 
 def _make_folders(path: Path, made: list[Path]) -> None:

@@ -20,9 +20,9 @@ from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards, RewardSource
 from gaitway.runners.cast import Cast
 from gaitway.runners.checkpoint import Attachments, parameters_sha256
-from gaitway.runners.description import check_objects, write_run
+from gaitway.runners.description import check_objects, write_files, write_run
 from gaitway.runners.finite import ADVICE, check_update
-from gaitway.runners.judge import MakeEnv
+from gaitway.runners.judge import MakeEnv, Trial
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
@@ -73,7 +73,7 @@ class Runner:
         self.env, self.algorithm, self.policy = env, algorithm, algorithm.policy
         self.config = config or RunnerConfig()
         self.cast = Cast(self.policy, cast, self.config.seed)
-        self.rewards = Rewards(rewards, env.device)
+        self.rewards = Rewards(rewards, env.device, getattr(algorithm, "reward_groups", {}))
         self.folder = RunFolder.create(folder) if isinstance(folder, str | Path) else folder
         self.make_env = make_env
         self.iteration = 0
@@ -83,8 +83,10 @@ class Runner:
 
     def _set_stage(self, rows: int) -> None:
         """What a runner that plays needs: an environment whose rows are written by the cast."""
-        self.stage = Stage(self.env, self.cast, self.rewards, self.algorithm, rows, self.config.seed)
-        self.world, self.rollout, self.wiring = self.stage.world, self.stage.rollout, self.stage.wiring
+        self._use_stage(Stage(self.env, self.cast, self.rewards, self.algorithm, rows, self.config.seed))
+
+    def _use_stage(self, stage: Stage) -> None:
+        self.stage, self.world, self.rollout, self.wiring = stage, stage.world, stage.rollout, stage.wiring
 
     def _keep_house(
         self,
@@ -101,6 +103,7 @@ class Runner:
             self.env,
             self.cast,
             self._snapshot,
+            learnt=self.learnt_facts,
             folder=self.folder,
             make_env=self.make_env,
             callbacks=callbacks,
@@ -129,12 +132,17 @@ class Runner:
         """Go on as the runner that made `state`."""
         raise TypeError(f"{type(self).__name__} does not implement load_state_dict")
 
-    def learn(self, steps: int | None = None) -> dict[str, Any]:
-        """Train for `steps` more environment steps (default: up to the planned total); returns the summary."""
+    def learn(self, steps: int | None = None, trial: Trial | None = None) -> dict[str, Any]:
+        """Train for `steps` more environment steps (default: up to the planned total); returns the summary.
+
+        Evaluations are reported to `trial`, an Optuna trial for example, which may end the run (`pruned`).
+        """
+        self.upkeep.judge.trial = trial
         target = self.config.total_steps if steps is None else self.env_steps + checked_steps(steps)
         with self.folder.training() if self.folder is not None else contextlib.nullcontext():
             if self.folder is not None:
                 write_run(self, self.folder)
+                write_files(self, self.folder)
             return self._train_to(target)
 
     def _train_to(self, target: int) -> dict[str, Any]:
@@ -177,7 +185,7 @@ class Runner:
 
     @property
     def stopped_by(self) -> str | None:
-        """What ended training before its plan: `threshold`, `patience` or the name of a signal."""
+        """What ended training before its plan: `threshold`, `patience`, `pruned` or the name of a signal."""
         return self.upkeep.stopped_by
 
     @property
@@ -191,6 +199,11 @@ class Runner:
 
     def parameters_sha256(self) -> str:
         return parameters_sha256(learnt_parameters({"policy": self.policy} | self._further()))
+
+    def learnt_facts(self) -> dict[str, Any]:
+        """What a checkpoint says about its parameters, so that nobody has to make networks to know it."""
+        count = sum(each.numel() for each in self.policy.parameters() if each.requires_grad)
+        return {"parameters_sha256": self.parameters_sha256(), "parameters": count}
 
     def summary(self) -> dict[str, Any]:
         """What summary.json says."""

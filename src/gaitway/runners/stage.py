@@ -66,6 +66,7 @@ class Stage:
             "env": self.env.state_dict(),
             "carried": self.cast.carried(self.rollout),
             "ended": self._ended,
+            "filled": self._was_filled,
             "policy_stream": self.stream.get_state(),
         }
 
@@ -76,4 +77,5 @@ class Stage:
         ended = state.get("ended")
         self._ended = None if ended is None else ended.to(self.env.device)
         restore_stream(self.stream, state["policy_stream"])
-        self._was_filled = state["iteration"] > 0
+        # checkpoints of before did not say it: they had been filled in every iteration
+        self._was_filled = state["filled"] if "filled" in state else state["iteration"] > 0

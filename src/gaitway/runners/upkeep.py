@@ -50,7 +50,8 @@ class Snapshot:
 
 
 class Upkeep:
-    """The housekeeping of one run. `snapshot` is asked for the runner's state whenever a checkpoint is due."""
+    """The housekeeping of one run. When a checkpoint is due, `snapshot` is asked for the runner's state and `learnt`
+    for what the checkpoint says about its parameters."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Upkeep:
         cast: Cast,
         snapshot: Callable[[], Snapshot],
         *,
+        learnt: Callable[[], Mapping[str, Any]] = dict,
         folder: RunFolder | None = None,
         make_env: MakeEnv | None = None,
         callbacks: Sequence[Any] = (),
@@ -67,10 +69,11 @@ class Upkeep:
         attachments: Attachments | None = None,
     ) -> None:
         self.config, self.folder, self.progress, self.snapshot = config, folder, progress, snapshot
+        self.learnt = learnt
         self.logger = logger or Logger(None if folder is None else folder.path)
         self.env, self.callbacks = env, Callbacks(callbacks)
         self.device = next(cast.policy.parameters()).device
-        self.planned = config.total_steps
+        self.target = self.planned = config.total_steps
         """Environment steps that schedules stretch over."""
         self.judge = Judge(config, cast, env, make_env)
         self.episodes = EpisodeStatistics(env.num_envs, events=env.spec.events, trials=Trials.of(env.spec))
@@ -95,7 +98,7 @@ class Upkeep:
     def training(self, target: int) -> Iterator[None]:
         """Around the iterations of one call of `learn`, which ends at `target` steps: signals, the progress display,
         the clock."""
-        self.stopped_by = None
+        self.stopped_by, self.target = None, target
         self._forecast = Forecast(target, self.device)
         self._started = time.perf_counter() - self.seconds
         self._signals = GracefulStop()
@@ -177,7 +180,7 @@ class Upkeep:
             return
         self.logger.log(steps, {f"eval/{name}": value for name, value in result.items()}, {})
         self.tell("after_evaluation", steps, self._iteration, result)
-        self.stopped_by = self.judge.verdict() or self.stopped_by
+        self.stopped_by = self.judge.verdict(steps < self.target) or self.stopped_by
         self.save(steps)
         if self.judge.best.get("steps") == steps and not self.is_saved(steps):
             log.warning("step %d was the best so far and is not saved; the best that is saved stays the best", steps)
@@ -194,7 +197,10 @@ class Upkeep:
             log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
             self.checkpoints.tidy_attachments()  # the part of it that was
             return
-        if self.checkpoints.save(steps, snapshot.state, self.judge.best.get("steps"), snapshot.attached):
+        best = self.judge.best
+        facts = {"version": __version__, "stopped_by": self.stopped_by, **self.learnt()}
+        facts |= {"best": dict(best), "last": dict(self.judge.last)}
+        if self.checkpoints.save(steps, snapshot.state, best.get("steps"), snapshot.attached, facts):
             self.saved_at = steps
             self.tell("after_checkpoint", steps, self._iteration)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ INPUTS = ("observation", "skill")
 class ContinuousSkills(FrozenPolicy):
     """A frozen policy over a continuous scale of skills. `act` is all that a controller above it calls."""
 
+    kind: ClassVar[str] = KIND
     robot: str
     """Whose skills they are: the robot of the goal space, or the environment they were learnt in."""
     points: Tensor

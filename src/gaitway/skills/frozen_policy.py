@@ -6,12 +6,13 @@ network goes by its architecture, and inputs and actions by component, in their 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +91,8 @@ class _Unfilled:
 class FrozenPolicy:
     """A network that acts by its mean, in the robot's own units."""
 
+    kind: ClassVar[str]
+    """What its file is called: a state of this kind, and in a run folder a folder of this name."""
     architecture: Architecture
     network: nn.Module
     inputs: Inputs
@@ -115,17 +118,45 @@ class FrozenPolicy:
             width = len(self.inputs[name])
             if value.ndim != 2 or value.shape[1] != width:
                 raise SkillFileError(f"{name} is {list(value.shape)}; these skills of {robot} read [B, {width}]")
-            if len(value) != len(given[first]):
+            if (
+                value.shape[0] != given[first].shape[0]
+            ):  # and not len(), which would fix the number of rows of an export
                 raise SkillFileError(
-                    f"{first} has {len(given[first])} rows and {name} {len(value)}; give every row a {name}"
+                    f"{first} has {given[first].shape[0]} rows and {name} {value.shape[0]}; give every row a {name}"
                 )
         joined = torch.cat([given[name] for name in self.inputs], -1).float()
         mean = self.network(joined).float().chunk(2, -1)[0].tanh()
-        return mean * self._half.to(mean.device) + self._centre.to(mean.device)
+        return mean * self._half + self._centre
 
     def to(self, device: torch.device | str) -> Self:
         self.network.to(device)
+        self._centre, self._half = self._centre.to(device), self._half.to(device)
         return self
+
+    @property
+    def sha256(self) -> str:
+        """Fingerprint of what it does: weights, architecture, inputs and actions, and what its kind knows besides."""
+        shape = asdict(self.architecture) | {"hidden": list(self.architecture.hidden)}
+        inputs = [[name, list(components)] for name, components in self.inputs.items()]
+        limits = [list(self.actions), list(self.action_low), list(self.action_high)]
+        found = hashlib.sha256(json.dumps([shape, inputs, limits, self.identity()], sort_keys=True).encode())
+        for name, value in sorted(self.network.state_dict().items()):
+            found.update(f"{name} {list(value.shape)}".encode())
+            found.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
+
+    def identity(self) -> dict[str, Any]:
+        """What else tells these skills from others, as plain data."""
+        return {}
+
+    def save(self, path: str | Path) -> None:
+        """Write the file, by one rename."""
+        raise TypeError(f"{type(self).__name__} does not implement save")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The skills at `path`."""
+        raise TypeError(f"{cls.__name__} does not implement load")
 
     def check_components(self, observation: Sequence[str], actions: Sequence[str]) -> None:
         """Refuse an environment that does not show what the network reads, or takes other actions."""

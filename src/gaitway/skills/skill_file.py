@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -43,6 +43,7 @@ MAX_GROUPS = 16
 class Skills(FrozenPolicy):
     """A frozen skill policy with its goal space. `act` is all that a controller above it calls."""
 
+    kind: ClassVar[str] = KIND
     facts: SkillFacts
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
     """Success of every task: measured in rollouts (`success`), estimated by reachability (`r`) and by the critics
@@ -87,6 +88,9 @@ class Skills(FrozenPolicy):
         """The mean action [B, A] for the robot's observation [B, .], what is left to go [B, K] and task bits [B, K]."""
         given = {"observation": observation, "desired_goal": desired_goal, "task": task}
         return self.mean_action(self.facts.robot, given)
+
+    def identity(self) -> dict[str, Any]:
+        return self.facts.to_dict()
 
     # Files
 

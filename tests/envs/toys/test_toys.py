@@ -84,6 +84,42 @@ def test_lock_opens_to_its_combination_alone():
     assert make("toy/lock").spec.max_episode_steps == 100
 
 
+def test_the_light_is_where_the_camera_sees_it():
+    env = make("toy/light", 200, seed=1)
+    seen = env.reset()
+    assert seen["camera"].dtype is torch.uint8
+    assert env.spec.group("camera").shape == (1, 12, 12)
+    assert (env.spec.group("camera").dtype, env.spec.group("light").dtype) == ("uint8", "float64")
+    places = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)
+    for _ in range(30):  # through an end and turns at the borders
+        step = env.step(seen["light"] + torch.tensor([0.0, 0.5]))
+        assert_close(step.reward, torch.full((200,), -0.25, dtype=torch.float64))
+        seen = {name: value.clone() for name, value in step.obs.items()}
+        brightness = seen["camera"][:, 0].double()
+        for axis, summed in ((0, brightness.sum(1)), (1, brightness.sum(2))):  # x goes across, y down
+            inside = seen["light"][:, axis].abs() < 0.6
+            centre = (summed * places).sum(1) / summed.sum(1)
+            assert (centre - seen["light"][:, axis]).abs()[inside].max() < 0.02
+        assert seen["light"].abs().max() <= 1.0
+    assert env.scenario()["state"][:, :2].std() > 0.3
+
+
+def test_bandit_pays_means_and_noise_and_swaps_the_ends():
+    env = make("toy/bandit", 4000, arms=4, swap_after=1)
+    arms = torch.arange(4).repeat(1000)
+    for means in ([0.0, 0.3, 0.6, 0.9], [0.9, 0.3, 0.6, 0.0]):
+        step = env.step(arms)
+        assert step.terminated.all()
+        assert step.metrics["mean"][:4].tolist() == pytest.approx(means)
+        rewards = step.reward.view(1000, 4)
+        assert_close(rewards.mean(0), torch.tensor(means).double(), atol=0.04, rtol=0)
+        assert_close(rewards.std(0), torch.full((4,), 0.3).double(), atol=0.03, rtol=0)
+    env.reset()
+    assert env.step(arms).metrics["mean"][3] == pytest.approx(0.9)
+    with pytest.raises(ValueError, match="arms is 0"):
+        make("toy/bandit", arms=0)
+
+
 def test_random_pushes_open_a_short_lock_as_often_as_they_should():
     env = make("toy/lock", 1000, length=2)
     generator = torch.Generator().manual_seed(0)

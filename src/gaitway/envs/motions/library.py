@@ -12,6 +12,8 @@ import numpy as np
 from gaitway.core.files import STRUCTURE_FILE
 from gaitway.envs.motions.clip import Clip, Frames, MotionError, sample
 
+SHIPPED = Path(__file__).parent / "files"
+"""Clips that come with the library, a folder each, known by their names."""
 SAME_DT = 1e-4
 """Share by which the seconds per frame of a clip may differ from those of a step."""
 
@@ -50,7 +52,8 @@ class MotionLibrary:
 
     @classmethod
     def load(cls, folders: str | Path | Sequence[str | Path]) -> MotionLibrary:
-        """The clips of folders; a folder that is no clip itself stands for the clips in it, by name."""
+        """The clips of folders, or of the library's own names; a folder that is no clip itself stands for the clips in
+        it, by name."""
         listed = [folders] if isinstance(folders, str | Path) else list(folders)
         if not listed or "" in listed:
             raise MotionError("no motion is named; name the folder of a clip, or a folder of clips")
@@ -58,9 +61,11 @@ class MotionLibrary:
         for each in listed:
             path = Path(each)
             if not path.is_dir():
+                path = SHIPPED / path if str(each) in shipped_motions() else path
+            if not path.is_dir():
                 raise MotionError(
                     f"{path} is no folder of a motion; make one with `gaitway motion convert` or "
-                    "`gaitway motion record`"
+                    f"`gaitway motion record`, or name one that comes with the library: {', '.join(shipped_motions())}"
                 )
             inner = sorted(child for child in path.iterdir() if (child / STRUCTURE_FILE).is_file())
             if (path / STRUCTURE_FILE).is_file() or not inner:
@@ -116,3 +121,8 @@ class MotionLibrary:
         """`count` pairs of frames, `dt` seconds apart."""
         clip, times = self.draw(generator, count, dt)
         return self.at(clip, times), self.at(clip, times + dt)
+
+
+def shipped_motions() -> list[str]:
+    """Names of the clips that come with the library."""
+    return sorted(found.name for found in SHIPPED.iterdir() if (found / STRUCTURE_FILE).is_file())

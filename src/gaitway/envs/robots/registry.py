@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gaitway.core.config import did_you_mean
 
 if TYPE_CHECKING:
+    from gaitway.envs.robots.legged import LeggedRobot
     from gaitway.envs.robots.robot import Robot
 
 
@@ -61,4 +62,31 @@ def get_robot(name: str) -> Robot:
     if name not in ROBOTS:
         raise KeyError(f"no robot {name!r}{did_you_mean(name.lower(), ROBOTS)}; there are {list(ROBOTS)}")
     entry = ROBOTS[name]
+    return getattr(import_module(f"gaitway.envs.robots.{entry.module}"), entry.constant)
+
+
+LEGGED_ROBOTS = {
+    "pup12": RobotEntry("pup", "PUP12", "the quadruped pup12", "quadruped of 12.8 kg with twelve joints"),
+    "pup4": RobotEntry("pup", "PUP4", "the planar pup4", "pup12 in the x-z plane, two legs for four"),
+    "walker": RobotEntry("bipeds", "WALKER_LEGS", "the planar Walker", "the Walker with position control"),
+    "humanoid": RobotEntry("bipeds", "HUMANOID_LEGS", "the Humanoid", "the Humanoid with position control"),
+    "go1": RobotEntry("menagerie", "GO1", "Unitree's Go1", "quadruped of 12.7 kg, from gaitway[robots]"),
+    "spot": RobotEntry("menagerie", "SPOT", "Boston Dynamics' Spot", "quadruped of 50 kg, from gaitway[robots]"),
+    "g1": RobotEntry("menagerie", "G1", "Unitree's G1", "humanoid of 29 joints, from gaitway[robots]"),
+    "h1": RobotEntry("menagerie", "H1", "Unitree's H1", "humanoid of 19 joints, from gaitway[robots]"),
+    "t1": RobotEntry("menagerie", "T1", "Booster's T1", "humanoid of 23 joints, from gaitway[robots]"),
+}
+"""Robots that tasks of `envs/legged` know by name; others come from YAML files."""
+
+
+def get_legged_robot(name: str) -> LeggedRobot:
+    """The legged robot of that name, or of that YAML file."""
+    from gaitway.envs.robots.legged import LeggedRobot
+
+    if name.endswith((".yaml", ".yml")):
+        return LeggedRobot.load(name)
+    if name not in LEGGED_ROBOTS:
+        hint = did_you_mean(name.lower(), LEGGED_ROBOTS)
+        raise KeyError(f"no legged robot {name!r}{hint}; there are {list(LEGGED_ROBOTS)}, and YAML files of your own")
+    entry = LEGGED_ROBOTS[name]
     return getattr(import_module(f"gaitway.envs.robots.{entry.module}"), entry.constant)

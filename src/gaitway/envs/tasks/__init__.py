@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gaitway.envs.legged.presets import DESCRIPTIONS
 from gaitway.envs.robots.registry import ROBOTS
 from gaitway.envs.tasks.bisk import BENCHMARK_ENDINGS, BENCHMARK_TASKS
 
@@ -82,5 +83,6 @@ NATIVE_TASKS: dict[str, NativeTask] = {
     ),
     "walker/walk": NativeTask("locomotion", "walker_walk", "The planar Walker walks at 1 m/s; a fall ends the episode"),
     **_benchmark_tasks(),
+    **{id: NativeTask("legged.task", "make_legged", text, (id,)) for id, text in DESCRIPTIONS.items()},
 }
 """id -> task, called with its keyword options; an unknown option is a TypeError that lists the known ones."""

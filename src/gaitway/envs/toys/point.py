@@ -47,6 +47,13 @@ RESPONSE = DT / np.array([[0.15], [0.15], [0.3], [0.15]])
 CEILING = 1.0
 SWAY, DAMPING, PUSH, KICK = 4.0, 0.2, 3.2, 12.0
 MAX_TILT = 0.8
+BODY_UNITS = {
+    **{"z": "m", "cos_heading": "", "sin_heading": "", "x_velocity": "m/s", "y_velocity": "m/s"},
+    **{"z_velocity": "m/s", "turn_rate": "rad/s", "tilt": "rad", "tilt_rate": "rad/s"},
+}
+"""What is seen of the body, and in which units."""
+ZERO_RATES = (0.0,) * 6
+"""Velocities, tilt and its rate of a robot at rest."""
 
 
 class PointBot(Toy):
@@ -63,9 +70,7 @@ class PointBot(Toy):
         self.space = goal_space(self.config.features, "point")
         self.logic = GoalLogic("point", self.config, self.space, len(self.action.names))
         self.tasks = self.logic.tasks
-        units = {"z": "m", "cos_heading": "", "sin_heading": "", "x_velocity": "m/s", "y_velocity": "m/s"}
-        units |= {"z_velocity": "m/s", "turn_rate": "rad/s", "tilt": "rad", "tilt_rate": "rad/s"}
-        seen = tuple(Component(name, 1, unit) for name, unit in units.items())
+        seen = tuple(Component(name, 1, unit) for name, unit in BODY_UNITS.items())
         named = tuple(Component(*each) for each in zip(self.space.names, (1,) * 4, self.space.units, strict=True))
         groups = observation_groups(self.config, self.tasks, seen, named, self.logic.goal_width)
         self.groups = {group.name: group.components for group in groups}
@@ -102,7 +107,7 @@ class PointBot(Toy):
         metres, turns = self.config.start_range, self.config.start_turns
         x, y, heading, z = generator.random(4).tolist()
         place = (metres * (2 * x - 1), metres * (2 * y - 1), CEILING * z, 2 * math.pi * turns * (2 * heading - 1))
-        return (*place, *(0.0,) * 6, float(generator.integers(SEED_LIMIT)))
+        return (*place, *ZERO_RATES, float(generator.integers(SEED_LIMIT)))
 
     def before_reset(self) -> None:
         self.logic.before_reset()
@@ -160,12 +165,15 @@ class PointBot(Toy):
         return seen
 
     def _write_body(self, rows: slice | np.ndarray, out: np.ndarray) -> None:
-        """The group `observation`: everything but where the robot is on the floor."""
-        state = self._state[rows]
-        out[:, 0] = state[:, Z]
-        np.cos(state[:, HEADING], out=out[:, 1], casting="same_kind")
-        np.sin(state[:, HEADING], out=out[:, 2], casting="same_kind")
-        out[:, 3:] = state[:, VELOCITY.start : SEED]
+        write_body(self._state[rows], out)
+
+
+def write_body(state: np.ndarray, out: np.ndarray) -> None:
+    """What is seen of the body of states [B, 11], [B, 9]: everything but where the robot is on the floor."""
+    out[:, 0] = state[:, Z]
+    np.cos(state[:, HEADING], out=out[:, 1], casting="same_kind")
+    np.sin(state[:, HEADING], out=out[:, 2], casting="same_kind")
+    out[:, 3:] = state[:, VELOCITY.start : SEED]
 
 
 def moved(state: np.ndarray, action: np.ndarray) -> np.ndarray:

@@ -38,10 +38,14 @@ class Toy:
     """
 
     groups: Groups
+    pictures: Mapping[str, tuple[int, int, int]] = {}
+    """Groups of bytes (channels, height, width), behind the others."""
     action: ActionSpec
     control_dt: float = 0.0
     max_episode_steps: int = 0
     metrics: tuple[str, ...] = ()
+    reductions: Mapping[str, str] = {}
+    """How a metric becomes one number of an episode where that is not the mean over its steps: `sum` or `last`."""
     options: Mapping[str, Any]
     """Options that differ from the defaults."""
     facts: Mapping[str, Any] = {}
@@ -70,7 +74,7 @@ class Toy:
         raise TypeError(f"{type(self).__name__} does not implement advance")
 
     def observe(self, state: np.ndarray) -> dict[str, np.ndarray]:
-        """What is seen of the states `[B, S]`: one array `[B, D]` per group."""
+        """What is seen of the states `[B, S]`: one array `[B, D]` per group, `[B, C, H, W]` per picture."""
         raise TypeError(f"{type(self).__name__} does not implement observe")
 
     def observe_rows(self, state: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -112,14 +116,21 @@ class ToyEnv(VecEnv):
         name = str(dtype).removeprefix("torch.")
         self.spec = EnvSpec(
             id=id,
-            groups=tuple(
-                ObservationGroup(group, components, (sum(component.size for component in components),), name)
-                for group, components in toy.groups.items()
+            groups=(
+                *(
+                    ObservationGroup(group, components, (sum(component.size for component in components),), name)
+                    for group, components in toy.groups.items()
+                ),
+                *(
+                    ObservationGroup(group, (Component("pixel", math.prod(shape)),), shape, "uint8")
+                    for group, shape in toy.pictures.items()
+                ),
             ),
             action=toy.action,
             control_dt=toy.control_dt,
             max_episode_steps=toy.max_episode_steps,
             metrics=toy.metrics,
+            reductions=dict(toy.reductions),
             options=toy.options,
             facts=toy.facts,
         )

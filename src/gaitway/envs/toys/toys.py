@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from gaitway.core.ranges import Count, WholeNumber
+from gaitway.core.ranges import Count, NotNegative, WholeNumber
 from gaitway.envs.toys.point import PointBot
+from gaitway.envs.toys.point_course import COURSES
 from gaitway.envs.toys.toy_env import Toy
 from gaitway.envs.vec_env import ActionSpec, Component
 
@@ -99,7 +100,8 @@ class Oscillator(Toy):
     """A damped mass with a motor, qdd = 30 a - 2 qd, beside the reference q = 0.5 sin(2 pi t).
 
     State: q, qd, seconds along the reference. Episodes start on the reference at a random phase. The reward is
-    exp(-4 (q - q_ref)^2 - 4 ((qd - qd_ref) / 2 pi)^2). Group `amp` holds the style features, raw.
+    exp(-4 (q - q_ref)^2 - 4 ((qd - qd_ref) / 2 pi)^2). Group `amp` holds the motion features, raw; the clip
+    `oscillator` is one period of the reference.
     """
 
     def __init__(self, max_episode_steps: WholeNumber = 200) -> None:
@@ -109,6 +111,7 @@ class Oscillator(Toy):
         features = (Component("position", 1, "m"), Component("velocity", 1, "m/s"))
         self.groups = {"policy": features, "phase": (Component("sin"), Component("cos")), "amp": features}
         self.action = _continuous("force", 1.0)
+        self.facts = {"amp": {"joints": ["position"], "root": "fixed", "bodies": []}}
         self.metrics = ("tracking_error",)
 
     def draw(self, generator: np.random.Generator) -> Sequence[float]:
@@ -215,6 +218,81 @@ class Lock(Toy):
         return {"place": state[:, 0]}
 
 
+class Light(Toy):
+    """Point at a light that wanders over a dark field: a camera sees it, and each step earns -|a - p|^2.
+
+    State: position and velocity, in fields of 2 x 2 around 0; at the borders it turns back. Group `camera` holds 12 x
+    12 bytes, `light` the position. Pointing at the middle always costs 1/3 per axis and step on average.
+    """
+
+    def __init__(self, max_episode_steps: WholeNumber = 20) -> None:
+        self.options = _changed(max_episode_steps=(max_episode_steps, 20))
+        self.max_episode_steps = _limit(max_episode_steps)
+        self.control_dt = 0.05
+        self.groups = {"light": (Component("x"), Component("y"))}
+        self.pictures = {"camera": (1, 12, 12)}
+        self.action = ActionSpec("continuous", ("x", "y"), (-1.5, -1.5), (1.5, 1.5))
+        self._places = np.linspace(-1.0, 1.0, 12)
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return generator.uniform(-1.0, 1.0, 4).tolist()
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        x, y, x_velocity, y_velocity = state.T
+        reward = -((action[:, 0] - x) ** 2) - (action[:, 1] - y) ** 2
+        place = np.array((x + x_velocity * self.control_dt, y + y_velocity * self.control_dt))
+        outside = np.abs(place) > 1.0
+        speed = np.where(outside, -1.0, 1.0) * (x_velocity, y_velocity)
+        return _columns(*_clipped(place, 1.0), *speed), reward, NEVER
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        across, down = (np.exp(-30.0 * (self._places - state[:, at, None]) ** 2) for at in (0, 1))
+        picture = 255.0 * down[:, None, :, None] * across[:, None, None, :]
+        return {"light": state[:, :2], "camera": picture.astype(np.uint8)}
+
+
+class ArmedBandit(Toy):
+    """Arms with means 0 to 0.9 and normal noise, a pull per episode. State: the noise of the pull, which no one sees.
+
+    With `swap_after` the best and the worst arm exchange their means from that pull of an instance on.
+    """
+
+    def __init__(self, arms: Count = 10, noise: NotNegative = 0.3, swap_after: WholeNumber = 0) -> None:
+        if arms < 1:
+            raise ValueError(f"arms is {arms}; a bandit has at least 1")
+        self.options = _changed(arms=(arms, 10), noise=(noise, 0.3), swap_after=(swap_after, 0))
+        self.means, self.noise, self.swap_after = np.linspace(0.0, 0.9, arms), noise, swap_after
+        self.swapped_means = self.means.copy()
+        self.swapped_means[[0, -1]] = self.means[[-1, 0]]
+        self.groups = {"policy": (Component("nothing"),)}
+        self.action = ActionSpec("discrete", ("arm",), choices=(arms,))
+        self.metrics = ("mean",)
+        self.memory = {}
+
+    def attach(self, num_envs: int) -> None:
+        self.memory = {"pulls": np.zeros(num_envs)}
+        self._mean = np.zeros(num_envs)
+
+    def before_reset(self) -> None:
+        self.memory["pulls"][:] = 0.0
+
+    def draw(self, generator: np.random.Generator) -> Sequence[float]:
+        return (generator.standard_normal(),)
+
+    def advance(self, state: Array, action: Array) -> Reached:
+        pulls = self.memory["pulls"]
+        swapped = (pulls >= self.swap_after) & (self.swap_after > 0)
+        self._mean = np.where(swapped, self.swapped_means.take(action), self.means.take(action))
+        pulls += 1.0
+        return state, self._mean + self.noise * state[:, 0], np.ones(len(state), dtype=bool)
+
+    def observe(self, state: Array) -> dict[str, Array]:
+        return {"policy": np.zeros((len(state), 1))}
+
+    def measure(self, state: Array) -> dict[str, Array]:
+        return {"mean": self._mean}
+
+
 class Chain(Toy):
     """Two states, cut on arrival: A earns -9 and leads to B, B earns 1 and stays.
 
@@ -240,13 +318,16 @@ class Chain(Toy):
 
 TOYS: dict[str, Callable[..., Toy]] = {
     "point/skills": PointBot,
+    **COURSES,
     "toy/constant": Constant,
     "toy/cue": Cue,
     "toy/pendulum": Pendulum,
     "toy/oscillator": Oscillator,
     "toy/cartpole": CartPole,
+    "toy/light": Light,
     "toy/lock": Lock,
     "toy/chain": Chain,
+    "toy/bandit": ArmedBandit,
 }
 
 

@@ -20,6 +20,7 @@ from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.bisk import BENCHMARK_ENDINGS
 from gaitway.envs.tasks.bisk.corridor import Progress
+from gaitway.runners.evaluate import run_episodes
 
 OBSERVATION = {"walker": 60, "humanoid": 151, "humanoidpc": 151, "halfcheetah": 60, "cube": 12, "cube2d": 10}
 TASK_SIZES = {
@@ -67,8 +68,26 @@ def test_sizes_names_and_keys(robot: str, task: str) -> None:
     assert made.max_episode_steps == LIMITS.get(task, 1000)
     has_shaped = task not in ("polebalance", "butterflies")
     assert made.metrics == (("score", "fell", "shaped_reward") if has_shaped else ("score", "fell"))
+    assert made.reductions == {"score": "sum"}
     assert made.fault_reward == -1.0
     assert made.options == {}
+
+
+class Resting:
+    def __call__(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.zeros(6, 6)
+
+    def reset(self, mask: torch.Tensor | None = None) -> None: ...
+
+
+def test_the_score_of_an_episode_is_a_sum() -> None:
+    """Steps of balance are points, so an evaluation that took the mean would prefer who falls at once."""
+    with make_env("walker/polebalance", 6, num_threads=1, max_episode_steps=40, purpose="evaluation") as env:
+        found = run_episodes(env, Resting(), 6)
+    assert found["length"].unique().numel() > 1
+    # every step but that of the end pays a point; a fall costs one of the return, and none of the score
+    assert torch.equal(found["score"], found["return"] + found["fell"])
+    assert bool((found["score"] >= found["length"] - 1).all())
 
 
 @pytest.mark.parametrize("ending", BENCHMARK_ENDINGS)

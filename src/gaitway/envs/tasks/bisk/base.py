@@ -79,6 +79,7 @@ class BiskTask(SettledTask):
     """Key of the task's own numbers in the benchmark's dictionary."""
     config_class: ClassVar[type[BiskConfig]] = BiskConfig
     metrics: tuple[str, ...] = ("score", "fell")
+    reductions: Mapping[str, str] = {"score": "sum"}
     senses_last = True
     fault_reward = FALL_REWARD
     relative_height: ClassVar[bool] = False
@@ -177,8 +178,8 @@ class BiskTask(SettledTask):
         self.shaped_reward = np.zeros(batch.nsim)
         self._numbers = np.arange(batch.nsim, dtype=np.int32)
 
-    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Arrays:
-        return self._sample(self._random_numbers(generators, count))
+    def draw_many(self, generators: Iterable[np.random.Generator], rows: np.ndarray) -> Arrays:
+        return self._sample(self._random_numbers(generators, len(rows)))
 
     def _random_numbers(self, generators: Iterable[np.random.Generator], count: int) -> list[np.ndarray]:
         """Numbers for the robot's positions and velocities, other objects' and the course, in this order [n, ...]."""

@@ -14,6 +14,8 @@ end in `-fixed`) shows velocities.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -58,6 +60,8 @@ class PoleBalanceTask(BiskTask):
     task_key = "pole"
     config_class = PoleBalanceConfig
     config: PoleBalanceConfig
+    facts: Mapping[str, Any] = {"decision_interval": 1}
+    """Poles fall within a few steps: whoever decides for several steps at once decides at each one here."""
 
     def prepare(self) -> None:
         self._joint_sizes = (1, 1) if self.robot.is_planar else (4, 3)

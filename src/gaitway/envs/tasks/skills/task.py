@@ -139,7 +139,8 @@ class SkillTask(SettledTask):
         asked = {name: way for name, way, bit in zip(self.space.names, left, mask, strict=True) if bit}
         put_goal_marks(model, data, self.robot.torso, origin, self.features.heading, now, asked)
 
-    def draw_many(self, generators: Iterable[np.random.Generator], count: int) -> Arrays:
+    def draw_many(self, generators: Iterable[np.random.Generator], rows: np.ndarray) -> Arrays:
+        count = len(rows)
         uniform, normal = np.empty((count, self.robot.nq)), np.empty((count, self.robot.nv))
         seeds = np.empty(count)
         for row, generator in enumerate(generators):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaitway.algorithms.algorithm import Now, Schedule, value_at
+from gaitway.core.schedules import Now, Schedule, value_at
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,22 @@ def test_schedule(schedule, now, expected):
     assert value_at(schedule, now) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("kind", "at", "expected"),
+    [
+        ("linear", (0, 50, 100, 300), (1.0, 0.5, 0.0, 0.0)),
+        ("decay", (0, 100, 300), (1.0, 0.3660, 0.0490)),  # 0.99^100, 0.99^300
+        ("tanh", (0, 100, 200), (0.8808, 0.5, 0.1192)),  # (1 + tanh 1) / 2, its middle, (1 - tanh 1) / 2
+    ],
+)
+def test_schedules_of_a_teachers_share(kind, at, expected):
+    """T-SCHED: the check values for S = 100."""
+    schedule = Schedule(1.0, 0.0, over=100, kind=kind)
+    assert [schedule(Now(iteration=x)) for x in at] == pytest.approx(expected, abs=1e-4)
+    shifted = Schedule(3.0, 1.0, over=100, kind=kind)  # between other ends the same share of the way is left
+    assert [shifted(Now(iteration=x)) for x in at] == pytest.approx([1.0 + 2.0 * e for e in expected], abs=2e-4)
+
+
 def test_a_number_is_its_own_schedule():
     assert value_at(0.3, Now(fraction=0.9)) == 0.3
 
@@ -35,3 +51,5 @@ def test_impossible_schedules_are_refused():
         Schedule(1.0, 0.0, over=0)
     with pytest.raises(ValueError, match="positive ends"):
         Schedule(1.0, 0.0, 1, kind="exponential")
+    with pytest.raises(ValueError, match="over must be above 1, not 1"):
+        Schedule(1.0, 0.0, 1, kind="decay")

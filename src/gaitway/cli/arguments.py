@@ -1,0 +1,38 @@
+"""Plain values as `key=value` arguments, in Hydra's grammar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+GROUPS = ("experiment", "config", "algorithm")
+"""Keys whose values name something: a preset, a file, an algorithm."""
+PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./-]*")
+WORDS = {"true", "false", "null", "nan", "inf"}
+"""Texts that are taken for something else unless they are in quotes."""
+
+
+def argument(key: str, value: Any) -> str:
+    """`key=value` as the command line takes it."""
+    return f"{key}={value if key in GROUPS and isinstance(value, str) else text_of(value)}"
+
+
+def text_of(value: Any) -> str:
+    """A plain value as text that is read as the same value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{text_of(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(text_of(item) for item in value) + "]"
+    if isinstance(value, str) and (not PLAIN_TEXT.fullmatch(value) or value.lower() in WORDS):
+        return quoted(value)
+    return str(value)
+
+
+def quoted(text: str) -> str:
+    """The text in quotes, whatever it holds; `${seed}` in it is still the value of another key."""
+    return '"' + re.sub(r"(\\*)(\"|\Z)", lambda found: found[1] * 2 + (r"\"" if found[2] else ""), text) + '"'

@@ -1,0 +1,73 @@
+"""Random numbers of every step of every instance, on all instances at once.
+
+A number depends on the seed, the instance, the purpose, the episode, the name of a stream, the step, and its place in
+the draw: row i of a batch equals a batch of one with the same seed, whatever other rows do, on any device. Streams have
+names (noise, push, command), because consumers that shared one would get the same numbers.
+
+All but the last three are hashed into one word per episode, which scenarios and stored states hold: whoever has it can
+play the same episode again.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+
+import torch
+from torch import Tensor
+
+from gaitway.core.seeding import PURPOSES
+from gaitway.functional.counter_random import fold, signed, uniform
+
+ALL = slice(None)
+Index = slice | Tensor
+EPISODE = -1
+"""The step of what is drawn once per episode."""
+MOST_PLACES = 2**31
+WORDS = 2**53 - 1
+"""The largest word of an episode."""
+
+
+class EpisodeNumbers:
+    """Streams of B instances; `entropy` [B, 2], `episode` and `elapsed` [B] are int64 tensors that others count in."""
+
+    def __init__(self, entropy: Tensor, episode: Tensor, elapsed: Tensor, purpose: str) -> None:
+        self._entropy, self._episode, self.elapsed = entropy, episode, elapsed
+        self._purpose = list(PURPOSES).index(purpose)
+        self._key = torch.zeros_like(episode)
+
+    @property
+    def trains(self) -> bool:
+        """False in environments for evaluation."""
+        return list(PURPOSES)[self._purpose] == "train"
+
+    def places(self, rows: Index = ALL) -> Tensor:
+        """Seed plus instance [n], a whole number: instances of one seed, and neighbouring seeds, count on."""
+        return torch.remainder(self._entropy[rows, 0] + self._entropy[rows, 1], MOST_PLACES).double()
+
+    def begin(self) -> Tensor:
+        """Take the words of the present episodes, and return them: whole numbers [B] that a float64 holds."""
+        key = fold(torch.zeros_like(self._key), self._purpose)
+        for word in (self._entropy[:, 0], self._entropy[:, 1], self._episode):
+            key = fold(key, word)
+        return self.follow((key & WORDS).double())
+
+    def follow(self, words: Tensor) -> Tensor:
+        """Give the numbers of the episodes that had these words [B]."""
+        self._key.copy_(words)
+        return words
+
+    def of_step(self, stream: str, count: int, rows: Index = ALL, dtype: torch.dtype = torch.float64) -> Tensor:
+        """[n, count] in [0, 1) for `rows`, other ones in every step of the episode."""
+        return uniform(fold(self._key[rows] ^ _name(stream), self.elapsed[rows]), count, dtype)
+
+    def of_episode(self, stream: str, count: int, rows: Index = ALL, dtype: torch.dtype = torch.float64) -> Tensor:
+        """[n, count] in [0, 1) for `rows`, the same as long as the episode lasts."""
+        return uniform(fold(self._key[rows] ^ _name(stream), EPISODE), count, dtype)
+
+
+@functools.cache
+def _name(stream: str) -> int:
+    """A word of 64 bits for a name."""
+    data = stream.encode()
+    return signed(zlib.crc32(data) << 32 | zlib.crc32(data[::-1], 0x5EED))

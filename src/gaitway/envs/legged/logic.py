@@ -1,0 +1,408 @@
+"""A legged task as tensors: what is carried from step to step, and what a step, an end and a beginning do to it.
+
+Whoever simulates owns time and physics and calls, in this order: `act`, then physics, `judge`, `go_on`, `observe`; for
+episodes that begin `draw` and `begin`. Nothing here looks at a value or at a row by itself, so that the same code runs
+on CPU tensors that share memory with MuJoCo's arrays and on a GPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from gaitway.envs.episode_numbers import ALL, EpisodeNumbers, Index
+from gaitway.envs.legged import randomise
+from gaitway.envs.legged.actions import Actions
+from gaitway.envs.legged.commands import DRAWS, Commands, widened
+from gaitway.envs.legged.config import LeggedConfig
+from gaitway.envs.legged.frame import Frame, Physics, RobotTensors, Substeps, base_state, base_velocity, measure, norm
+from gaitway.envs.legged.kinematics import FootChains
+from gaitway.envs.legged.metrics import GRAVITY, MEASURES, measures
+from gaitway.envs.legged.observations import Observations, Seen
+from gaitway.envs.legged.rewards import Rewards
+
+TORQUE_METRIC = "peak_torque"
+DROP_HEIGHT = 0.5
+CLEARANCE = 0.005
+"""How far above the ground (m) the lowest foot is when an episode begins."""
+
+
+class LeggedLogic:
+    """`memory` is what an episode carries, `layout` how it differs from others; tensors [B, ...] by name."""
+
+    def __init__(
+        self,
+        config: LeggedConfig,
+        robot: RobotTensors,
+        actions: Actions,
+        observations: Observations,
+        commands: Commands,
+        chains: FootChains,
+        rewards: Rewards,
+        dt: float,
+        timestep: float,
+        foot_friction: float,
+    ) -> None:
+        self.config, self.robot, self.actions, self.dt = config, robot, actions, dt
+        self.observations, self.commands, self.chains, self.rewards = observations, commands, chains, rewards
+        self.timestep, self.foot_friction = timestep, foot_friction
+        self._upright_limit = -math.cos(robot.fall_tilt)
+        self._has_curriculum = False
+        self.has_kicks, self.has_pushes = config.pushes.kick_seconds is not None, config.pushes.push_seconds is not None
+        self.metrics = (
+            *("fell", "velocity_error", "yaw_error", TORQUE_METRIC),
+            *(f"{name}_episode" for name in (*self.rewards.names, *MEASURES)),
+            *(("command_share",) if config.commands.curriculum else ()),
+        )
+        self.frame: Frame | None = None
+        pushes = randomise.PUSH_DRAWS
+        self._step_draws = {
+            "command": DRAWS,
+            "kick": pushes if self.has_kicks else 0,
+            "push": pushes if self.has_pushes else 0,
+            "noise": observations.noise_size,
+        }
+        starts = itertools.accumulate(self._step_draws.values(), initial=0)
+        self._step_starts = dict(zip(self._step_draws, starts, strict=False))
+        self._episode_draws = {
+            "model": randomise.draws_needed(robot),
+            "start": robot.size + 12,
+            "command": DRAWS + 1,
+            "pushes": 2 * pushes,
+        }
+        self._names = tuple(self.memory_shapes())
+
+    def memory_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Per instance; those of `shared` are of the whole batch."""
+        robot, sizes = self.robot, len(self.actions.names)
+        feet, joints = (robot.feet,), (robot.size,)
+        return {
+            **dict.fromkeys(("action", "last_action", "older_action"), (sizes,)),
+            **dict.fromkeys(("last_qd", "target"), joints),
+            **dict.fromkeys(("air_time", "contact_time", "peak"), feet),
+            **dict.fromkeys(("phase", "command_left", "heading", "kick_left", "push_left", "push_gone"), ()),
+            **{"push_lasts": (), "command": (3,), "kick": (3,), "push_impulse": (2,), "last_position": (3,)},
+            **{"sums": (len(self.rewards.names) + len(MEASURES),), "tracked": ()},
+        }
+
+    def shared_shapes(self, trains: bool) -> dict[str, tuple[int, ...]]:
+        """What all instances share: the command curriculum, in training alone."""
+        names = ("share", "score", "episodes") if self.config.commands.curriculum and trains else ()
+        return dict.fromkeys(names, (1,))
+
+    def attach(self, memory: Mapping[str, Tensor], layout: Mapping[str, Tensor], numbers: EpisodeNumbers) -> None:
+        self.memory, self.layout, self.numbers = dict(memory), dict(layout), numbers
+        self._has_curriculum = "share" in self.memory
+        if self._has_curriculum:
+            self.memory["share"].fill_(self.config.commands.start_share)
+
+    # a step
+
+    def act(self, action: Tensor, physics: Physics) -> Tensor:
+        """Targets of the joints [B, A] for actions as they were given [B, ...]."""
+        memory = self.memory
+        memory["older_action"].copy_(memory["last_action"])
+        memory["last_action"].copy_(memory["action"])
+        memory["action"].copy_(self.actions.taken(action, memory["action"]))
+        q = physics.qpos[:, self.robot.positions]
+        memory["last_qd"].copy_(physics.qvel[:, self.robot.velocities])
+        target = self.actions.targets(memory["action"], q, memory["phase"], memory["command"])
+        memory["target"].copy_(target)
+        if self.actions.gait is not None:  # what is observed next is the phase of the next target
+            memory["phase"].copy_(torch.frac(memory["phase"] + self.actions.gait.config.frequency * self.dt))
+        return memory["target"]
+
+    def push(self) -> Tensor:
+        """Forces on the bases during this step, in the world [B, 2]."""
+        memory = self.memory
+        return randomise.push_force(memory["push_impulse"], memory["push_lasts"], memory["push_gone"], self.dt)
+
+    def judge(self, physics: Physics, substeps: Substeps | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Reward [B], whether the episode terminates [B], and metrics [B] by name, after physics moved."""
+        frame = self._frame(ALL, physics, self._feet_moved(measure(self.robot, physics)), substeps)
+        frame.terminated = self._fallen(frame)
+        reward, parts = self.rewards(frame)
+        metrics = self._count(frame, parts)
+        if self.has_pushes:
+            self.memory["push_gone"].add_(self.dt)
+        self.memory["kick"].mul_(randomise.FADE)
+        self.frame = frame
+        return reward, frame.terminated, metrics
+
+    def go_on(self, ended: Tensor, physics: Physics) -> Tensor | None:
+        """Timers of episodes that go on: new commands, pushes and kicks; changes of the bases' velocities [B, 6]."""
+        memory, goes_on = self.memory, ~ended
+        self._uniform = self._step_numbers(ALL)
+        if self._has_curriculum:
+            self._widen(ended)
+        memory["command_left"].sub_(self.dt)
+        due = goes_on & (memory["command_left"] <= 0.0)
+        command, seconds, heading = self.commands.draw(
+            self._part("command", self._uniform), memory["command"], self._share(ALL), self.layout["place"]
+        )
+        _put(memory["command"], due, command)
+        _put(memory["command_left"], due, seconds)
+        _put(memory["heading"], due, heading)
+        if self.has_pushes:
+            self._start_pushes(goes_on)
+        change = self._kicks(goes_on) if self.has_kicks else None
+        if self.frame is not None:
+            yaw = self.frame.yaw
+            turned = self.commands.towards(memory["command"], memory["heading"], yaw)
+            _put(memory["command"], goes_on, turned)
+            self.frame.command = memory["command"]
+        return change
+
+    def observe(self, rows: Index, physics: Physics, is_new: bool = False) -> dict[str, Tensor]:
+        """Groups [n, D] of `rows`; those of a new episode have touched nothing yet."""
+        if is_new or self.frame is None:
+            measured = measure(self.robot, physics)
+            for name in ("foot_force", "link_force", "trunk_force", "torque"):
+                measured[name] = torch.zeros_like(measured[name])
+            measured["contact"] = torch.zeros_like(measured["contact"])
+            first = torch.zeros_like(measured["contact"])
+            frame = self._frame(rows, physics, {**measured, "first_contact": first}, None)
+        else:
+            frame = self.frame
+            if self.has_kicks:
+                moving = base_velocity(self.robot, physics.qvel, frame.rotation, frame.gravity, frame.yaw)
+                for name, value in moving.items():
+                    setattr(frame, name, value)
+                frame.qd = physics.qvel[:, self.robot.velocities]
+        drawn = {name: self.layout[name][rows] for name in randomise.layout_shapes(self.robot)}
+        uniform = self._part("noise", self._step_numbers(rows) if is_new else self._uniform)
+        return self.observations(Seen(frame, self.memory["phase"][rows], drawn, self._push_seen(rows)), uniform)
+
+    # beginnings
+
+    def draw(self, rows: Index, place: Tensor) -> dict[str, Tensor]:
+        """The starts of new episodes of `rows`: qpos, qvel and the layout [n, ...]; `place` [n] is in the grid."""
+        numbers = self._episode_numbers(rows)
+        uniform = numbers["model"]
+        drawn = randomise.draw_model(self.config.randomise, self.robot, uniform, self.foot_friction, self.timestep)
+        qpos, qvel = self._first_states(numbers, rows, place)
+        return {"qpos": qpos, "qvel": qvel, "place": place, **drawn}
+
+    def begin(self, rows: Index) -> None:
+        """Forget what `rows` carried; their layout is written. Sets commands and timers."""
+        memory, numbers = self.memory, self._episode_numbers(rows)
+        for name in self._names:
+            memory[name][rows] = 0.0
+        phase, command, seconds, heading = self._first_command(numbers, rows, self.layout["place"][rows])
+        memory["phase"][rows], memory["command"][rows] = phase, command
+        memory["command_left"][rows], memory["heading"][rows] = seconds, heading
+        uniform = numbers["pushes"]
+        _, memory["kick_left"][rows] = randomise.draw_kick(self.config.pushes, uniform)
+        _, _, wait = randomise.draw_push(self.config.pushes, uniform[:, randomise.PUSH_DRAWS :], self.robot.mass)
+        memory["push_left"][rows], memory["push_lasts"][rows] = wait, 1.0
+
+    def first_targets(self, rows: Index, qpos: Tensor) -> Tensor:
+        """Targets that hold the first pose of `rows` [n, A]: what delayed motors obey until the first arrives."""
+        return qpos[:, self.robot.positions].clamp(self.robot.low, self.robot.high)
+
+    def note_start(self, rows: Index, physics: Physics) -> None:
+        """The first states of `rows` are there."""
+        self.memory["last_qd"][rows] = physics.qvel[:, self.robot.velocities]
+        base = base_state(self.robot, physics.qpos, physics.qvel)
+        self.memory["last_position"][rows] = base["position"]
+        self.memory["command"][rows] = self.commands.towards(
+            self.memory["command"][rows], self.memory["heading"][rows], base["yaw"]
+        )
+
+    # parts
+
+    def _step_numbers(self, rows: Index) -> Tensor:
+        """All random numbers of a step [n, ...], drawn at once; `_part` tells them apart."""
+        return self.numbers.of_step("step", sum(self._step_draws.values()), rows)
+
+    def _part(self, name: str, uniform: Tensor) -> Tensor:
+        start = self._step_starts[name]
+        return uniform[:, start : start + self._step_draws[name]]
+
+    def _episode_numbers(self, rows: Index) -> dict[str, Tensor]:
+        """All random numbers with which an episode begins."""
+        drawn = self.numbers.of_episode("begin", sum(self._episode_draws.values()), rows)
+        return dict(zip(self._episode_draws, drawn.split(list(self._episode_draws.values()), 1), strict=True))
+
+    def _first_command(
+        self, numbers: Mapping[str, Tensor], rows: Index, place: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        uniform = numbers["command"]
+        command = torch.zeros_like(uniform[:, :3])
+        drawn = self.commands.draw(uniform[:, 1:], command, self._share(rows), place)
+        return uniform[:, 0], *drawn
+
+    def _share(self, rows: Index) -> Tensor:
+        like = self.memory["phase"][rows]
+        return self.memory["share"].expand_as(like) if self._has_curriculum else torch.ones_like(like)
+
+    def _first_states(self, numbers: Mapping[str, Tensor], rows: Index, place: Tensor) -> tuple[Tensor, Tensor]:
+        robot, start = self.robot, self.config.start
+        uniform = numbers["start"]
+        spread, joints = 2.0 * uniform[:, :12] - 1.0, uniform[:, 12:]
+        count = len(uniform)
+        if start.tumbled:
+            q = robot.low + (robot.high - robot.low) * joints
+        elif self.actions.gait is not None:
+            phase, command, _, _ = self._first_command(numbers, rows, place)
+            q = self.actions.gait.pose(phase, command)
+        else:
+            q = robot.pose + start.joints * (2.0 * joints - 1.0)
+        q = q.clamp(robot.low, robot.high)
+        qpos = robot.home.expand(count, -1).clone()
+        qvel = torch.zeros(count, robot.num_velocities, dtype=qpos.dtype, device=qpos.device)
+        qpos[:, robot.positions] = q
+        velocity = start.velocity * spread[:, 3:6]
+        lowest = (self.chains(q)[..., 2] - robot.foot_radius).amin(1)
+        height = CLEARANCE - lowest
+        if robot.is_planar:
+            x, z, pitch = robot.root_position
+            qpos[:, x], qpos[:, z] = start.xy * spread[:, 0], height
+            if start.tumbled:
+                qpos[:, z], qpos[:, pitch] = DROP_HEIGHT, math.pi * spread[:, 2]
+            qvel[:, robot.root_velocity[0]], qvel[:, robot.root_velocity[1]] = velocity[:, 0], velocity[:, 2]
+            return qpos, qvel
+        first, motion = robot.root_position[0], robot.root_velocity[0]
+        qpos[:, first : first + 2] = start.xy * spread[:, :2]
+        qpos[:, first + 2] = height
+        half = start.yaw * spread[:, 2] / 2
+        none = torch.zeros_like(half)
+        rotation = torch.stack((half.cos(), none, none, half.sin()), 1)
+        if start.tumbled:
+            rotation = _any_rotation(uniform[:, 6:9])
+            qpos[:, first + 2] = DROP_HEIGHT
+        qpos[:, first + 3 : first + 7] = rotation
+        qvel[:, motion : motion + 3] = velocity
+        return qpos, qvel
+
+    def _frame(self, rows: Index, physics: Physics, measured: dict[str, Tensor], substeps: Substeps | None) -> Frame:
+        memory = self.memory
+        kept = {
+            name: memory[name][rows]
+            for name in (
+                *("command", "action", "last_action", "older_action", "last_qd"),
+                *("air_time", "contact_time", "peak"),
+            )
+        }
+        kept = {**kept, **{name: value for name, value in measured.items() if name in kept}}
+        rest = {name: value for name, value in measured.items() if name not in kept}
+        return Frame(
+            robot=self.robot,
+            dt=self.dt,
+            **rest,
+            **kept,
+            ctrl=memory["target"][rows],
+            steps=self.numbers.elapsed[rows] + 1,
+            terminated=torch.zeros_like(measured["yaw"], dtype=torch.bool),
+            substeps=substeps,
+        )
+
+    def _feet_moved(self, measured: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Count the times and heights of feet. A foot that lands shows the time and the peak of its flight."""
+        memory, contact = self.memory, measured["contact"]
+        flight = memory["air_time"].clone()
+        peak = torch.maximum(memory["peak"], measured["foot_height"])
+        landed = contact & (flight > 0.0)
+        none = torch.zeros_like(flight)
+        memory["air_time"].copy_(torch.where(contact, none, flight + self.dt))
+        memory["contact_time"].copy_(torch.where(contact, memory["contact_time"] + self.dt, none))
+        memory["peak"].copy_(torch.where(contact, none, peak))
+        return {
+            **measured,
+            "first_contact": landed,
+            "air_time": torch.where(landed, flight, memory["air_time"]),
+            "contact_time": memory["contact_time"],
+            "peak": torch.where(landed, peak, memory["peak"]),
+        }
+
+    def _fallen(self, frame: Frame) -> Tensor:
+        fallen = torch.zeros_like(frame.terminated)
+        robot, endings = self.robot, self.config.endings
+        if "trunk" in endings:
+            fallen = fallen | (frame.trunk_force > 1.0)
+        if "links" in endings and frame.link_force.shape[1]:
+            fallen = fallen | (frame.link_force > 1.0).any(1)
+        if "tilt" in endings:
+            fallen = fallen | (frame.gravity[:, 2] > self._upright_limit)
+        if "height" in endings:
+            fallen = fallen | (frame.height < robot.fall_height)
+        return fallen
+
+    def _count(self, frame: Frame, parts: Tensor) -> dict[str, Tensor]:
+        """Add this step to the sums of the episode."""
+        memory = self.memory
+        error = norm(frame.command[:, :2] - frame.yaw_vel[:, :2])
+        yaw_error = frame.command[:, 2] - frame.turn
+        moved = norm(frame.position[:, :2] - memory["last_position"][:, :2])
+        memory["last_position"].copy_(frame.position)
+        counts = (frame.steps * self.dt > self.config.warm_up).to(error.dtype)
+        measured = measures(frame, error, yaw_error, moved)
+        memory["sums"].add_(torch.cat((parts, measured * counts[:, None]), 1))
+        tracking = torch.exp(-error.square() / 0.25)
+        memory["tracked"].add_((tracking - memory["tracked"]) / frame.steps)
+        metrics = {
+            "fell": frame.terminated,
+            "velocity_error": error,
+            "yaw_error": yaw_error.abs(),
+            TORQUE_METRIC: (frame.torque / self.robot.effort).abs().amax(1),
+        }
+        names = (*self.rewards.names, *MEASURES)
+        metrics |= {f"{name}_episode": memory["sums"][:, column] for column, name in enumerate(names)}
+        if self.config.commands.curriculum:
+            metrics["command_share"] = self._share(ALL)
+        return metrics
+
+    def _widen(self, ended: Tensor) -> None:
+        memory = self.memory
+        share, score, episodes = widened(
+            memory["share"],
+            memory["score"],
+            memory["episodes"],
+            ended,
+            torch.nan_to_num(memory["tracked"]),  # faulty instances may hold anything
+            self.config.commands.widen_above,
+        )
+        memory["share"].copy_(share)
+        memory["score"].copy_(score)
+        memory["episodes"].copy_(episodes)
+
+    def _start_pushes(self, goes_on: Tensor) -> None:
+        memory, config = self.memory, self.config.pushes
+        memory["push_left"].sub_(self.dt)
+        due = goes_on & (memory["push_left"] <= 0.0)
+        uniform = self._part("push", self._uniform)
+        impulse, lasts, wait = randomise.draw_push(config, uniform, self.robot.mass)
+        for name, value in (("push_impulse", impulse), ("push_lasts", lasts), ("push_left", wait + lasts)):
+            _put(memory[name], due, value)
+        _put(memory["push_gone"], due, torch.zeros_like(lasts))
+
+    def _kicks(self, goes_on: Tensor) -> Tensor:
+        memory = self.memory
+        memory["kick_left"].sub_(self.dt)
+        due = goes_on & (memory["kick_left"] <= 0.0)
+        change, wait = randomise.draw_kick(self.config.pushes, self._part("kick", self._uniform))
+        _put(memory["kick_left"], due, wait)
+        _put(memory["kick"], due, change[:, :3])
+        return change * due[:, None]
+
+    def _push_seen(self, rows: Index) -> Tensor:
+        kick = self.memory["kick"][rows]
+        force = self.push()[rows] / (GRAVITY * self.robot.mass) if self.has_pushes else torch.zeros_like(kick[:, :2])
+        return torch.cat((kick, force, torch.zeros_like(force[:, :1])), 1)
+
+
+def _put(target: Tensor, where: Tensor, value: Tensor) -> None:
+    """Write `value` [B, ...] where `where` [B] holds."""
+    mask = where.view(-1, *(1,) * (target.dim() - 1))
+    target.copy_(torch.where(mask, value, target))
+
+
+def _any_rotation(uniform: Tensor) -> Tensor:
+    """Uniform numbers [n, 3] -> quaternions [n, 4], uniform over all rotations (Shoemake 1992)."""
+    one, two = (1.0 - uniform[:, 0]).sqrt(), uniform[:, 0].sqrt()
+    first, second = 2.0 * math.pi * uniform[:, 1], 2.0 * math.pi * uniform[:, 2]
+    return torch.stack((two * second.cos(), one * first.sin(), one * first.cos(), two * second.sin()), 1)

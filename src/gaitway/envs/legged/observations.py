@@ -1,0 +1,266 @@
+"""What is seen: leaves, each a named vector with unit, scale and noise, and groups that are leaves one after another.
+
+Shown is (quantity + noise) * scale, within +-100; noise is uniform, drawn anew in every step, the same for a leaf in
+whatever group it stands. Leaves that end in `_true` are the clean twins of noisy ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gaitway.core.config import did_you_mean
+from gaitway.envs.legged.frame import Frame, RobotTensors, rotate_back
+from gaitway.envs.vec_env import Component, ObservationGroup
+
+CLIP = 100.0
+FORCE_LIMIT = 200.0
+"""N, of a foot as it is shown."""
+FRICTION_SPREAD, COM_SPREAD = 1.0, 0.05
+
+
+@dataclass
+class Seen:
+    """What leaves are functions of: a frame, and what else a task knows of its rows."""
+
+    frame: Frame
+    phase: Tensor
+    """Of the gait, in cycles [n]."""
+    drawn: Mapping[str, Tensor]
+    """How the model of an episode differs, by name [n, ...] (`randomise.py`)."""
+    push: Tensor
+    """The last kick, fading [n, 3], and the running force over the robot's weight [n, 3]."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A named vector. `size` takes the robot and the number of actions."""
+
+    size: Callable[[RobotTensors, int], int]
+    value: Callable[[Seen], Tensor]
+    unit: str = ""
+    scale: float | tuple[float, ...] = 1.0
+    noise: float = 0.0
+    frame: str = ""
+
+
+def _axes(kept: tuple[int, ...]) -> Callable[[Tensor, RobotTensors], Tensor]:
+    """The columns of a vector that a planar robot has."""
+    return lambda vector, robot: vector[:, list(kept)] if robot.is_planar else vector
+
+
+_linear, _turning, _forward = _axes((0, 2)), _axes((1,)), _axes((0,))
+
+
+def _vector(planar: int, full: int = 3) -> Callable[[RobotTensors, int], int]:
+    return lambda robot, actions: planar if robot.is_planar else full
+
+
+def _joints(robot: RobotTensors, actions: int) -> int:
+    return robot.size
+
+
+def _feet(count: int) -> Callable[[RobotTensors, int], int]:
+    return lambda robot, actions: robot.feet * count
+
+
+def _fixed(count: int) -> Callable[[RobotTensors, int], int]:
+    return lambda robot, actions: count
+
+
+def _in_base(vector: Tensor, frame: Frame) -> Tensor:
+    """World vectors of feet [n, F, 3] in the base frame [n, 3 F]."""
+    rotation = frame.rotation[:, None].expand(-1, vector.shape[1], -1)
+    return rotate_back(rotation, vector).flatten(1)
+
+
+def _robot_config(seen: Seen) -> Tensor:
+    """Friction of the feet, where the base's centre of mass is (/0.05), payload (kg), strength of each motor - 1."""
+    drawn = seen.drawn
+    return torch.cat(
+        (drawn["friction"], drawn["com"] / COM_SPREAD, drawn["payload"], drawn["strength"] - 1.0),
+        1,
+    )
+
+
+def _roll_pitch_yaw(frame: Frame) -> Tensor:
+    w, i, j, k = frame.rotation.unbind(1)
+    roll = torch.atan2(2.0 * (w * i + j * k), 1.0 - 2.0 * (i * i + j * j))
+    pitch = torch.asin((2.0 * (w * j - k * i)).clamp(-1.0, 1.0))
+    return torch.stack((roll, pitch, frame.yaw), 1)
+
+
+LIN_VEL = Leaf(_vector(2), lambda s: _linear(s.frame.lin_vel, s.frame.robot), "m/s", 2.0, 0.1, "base")
+ANG_VEL = Leaf(_vector(1), lambda s: _turning(s.frame.ang_vel, s.frame.robot), "rad/s", 0.25, 0.2, "base")
+GRAVITY = Leaf(
+    _vector(2), lambda s: _linear(s.frame.gravity + s.drawn["gravity_bias"], s.frame.robot), "", 1.0, 0.05, "base"
+)
+DOF_POS = Leaf(_joints, lambda s: s.frame.q + s.drawn["encoder"] - s.frame.robot.pose, "rad", 1.0, 0.01)
+DOF_VEL = Leaf(_joints, lambda s: s.frame.qd, "rad/s", 0.05, 1.5)
+
+
+def _clean(leaf: Leaf, value: Callable[[Seen], Tensor] | None = None) -> Leaf:
+    return Leaf(leaf.size, value or leaf.value, leaf.unit, leaf.scale, 0.0, leaf.frame)
+
+
+LEAVES: dict[str, Leaf] = {
+    "lin_vel": LIN_VEL,
+    "ang_vel": ANG_VEL,
+    "projected_gravity": GRAVITY,
+    "commands": Leaf(_vector(1), lambda s: _forward(s.frame.command, s.frame.robot), "m/s, rad/s", (2.0, 2.0, 0.25)),
+    "dof_pos": DOF_POS,
+    "dof_vel": DOF_VEL,
+    "last_actions": Leaf(lambda robot, actions: actions, lambda s: s.frame.action),
+    "phase": Leaf(
+        _fixed(2), lambda s: torch.stack(((2 * torch.pi * s.phase).sin(), (2 * torch.pi * s.phase).cos()), 1)
+    ),
+    "lin_vel_true": _clean(LIN_VEL),
+    "ang_vel_true": _clean(ANG_VEL),
+    "gravity_true": _clean(GRAVITY, lambda s: _linear(s.frame.gravity, s.frame.robot)),
+    "dof_pos_true": _clean(DOF_POS, lambda s: s.frame.q - s.frame.robot.pose),
+    "dof_vel_true": _clean(DOF_VEL),
+    "yaw_velocity": Leaf(_vector(2), lambda s: _linear(s.frame.yaw_vel, s.frame.robot), "m/s", frame="yaw"),
+    "ang_vel_unscaled": Leaf(_vector(1), lambda s: _turning(s.frame.ang_vel, s.frame.robot), "rad/s", frame="base"),
+    "commands_unscaled": Leaf(_vector(1), lambda s: _forward(s.frame.command, s.frame.robot), "m/s, rad/s"),
+    "base_pose": Leaf(
+        _fixed(6),
+        lambda s: torch.cat((s.frame.position, _roll_pitch_yaw(s.frame)), 1),
+        "m, rad",
+        (0.0, 0.0, 0.0, 1.0, 1.0, 1.0),
+        frame="world",
+    ),
+    "base_height": Leaf(_fixed(1), lambda s: s.frame.height[:, None], "m", 5.0),
+    "foot_contact": Leaf(_feet(1), lambda s: s.frame.contact.to(s.frame.height.dtype)),
+    "foot_air_time": Leaf(_feet(1), lambda s: s.frame.air_time, "s"),
+    "foot_force": Leaf(
+        _feet(3), lambda s: _in_base(s.frame.foot_force, s.frame).clamp(-FORCE_LIMIT, FORCE_LIMIT), "N", 0.01, 0, "base"
+    ),
+    "foot_pos": Leaf(
+        _feet(3),
+        lambda s: _in_base(s.frame.foot_position - s.frame.position[:, None], s.frame),
+        "m",
+        frame="base",
+    ),
+    "foot_vel": Leaf(
+        _feet(3),
+        lambda s: _in_base(s.frame.foot_velocity - s.frame.velocity[:, None], s.frame),
+        "m/s",
+        0.2,
+        frame="base",
+    ),
+    "joint_torque": Leaf(_joints, lambda s: s.frame.torque / s.frame.robot.effort, "of the limit"),
+    "robot_config": Leaf(lambda robot, actions: 5 + robot.size, _robot_config),
+    "gain_factors": Leaf(
+        lambda robot, actions: 2 * robot.size, lambda s: torch.cat((s.drawn["kp"] - 1.0, s.drawn["kd"] - 1.0), 1)
+    ),
+    "latency": Leaf(_fixed(1), lambda s: s.drawn["delay"], "s", 50.0),
+    "push": Leaf(_fixed(6), lambda s: s.push),
+}
+
+PROPRIOCEPTION = ("lin_vel", "ang_vel", "projected_gravity", "commands", "dof_pos", "dof_vel", "last_actions")
+POLICY = PROPRIOCEPTION[1:]
+CLEAN = ("lin_vel_true", "ang_vel_true", "gravity_true", "commands", "dof_pos_true", "dof_vel_true", "last_actions")
+CRITIC = (
+    *CLEAN,
+    *("base_height", "foot_contact", "foot_force", "foot_vel", "foot_air_time", "joint_torque"),
+    *("robot_config", "gain_factors", "latency", "push"),
+)
+GAIT = ("yaw_velocity", "ang_vel_unscaled", "gravity_true", "commands_unscaled", "phase", "last_actions")
+AGGREGATES: dict[str, tuple[str, ...]] = {
+    "proprioception": PROPRIOCEPTION,
+    "policy": POLICY,
+    "critic": CRITIC,
+    "gait": GAIT,
+}
+"""Names that stand for several leaves in a list of observations."""
+PRIVILEGED_ALIAS = {
+    "lin_vel": "lin_vel_true",
+    "ang_vel": "ang_vel_true",
+    "projected_gravity": "gravity_true",
+    "dof_pos": "dof_pos_true",
+    "dof_vel": "dof_vel_true",
+}
+"""Noisy leaves and their clean twins."""
+
+
+class Observations:
+    """The groups of a task: `groups` describes them, a call fills them."""
+
+    def __init__(
+        self,
+        lists: Mapping[str, Sequence[str]],
+        robot: RobotTensors,
+        actions: int,
+        noise: float,
+        has_phase: bool,
+        like: Tensor,
+    ) -> None:
+        self.leaves = {group: _leaves(names, group, has_phase) for group, names in lists.items()}
+        self._used = list(dict.fromkeys(name for names in self.leaves.values() for name in names))
+        sizes = {name: LEAVES[name].size(robot, actions) for name in self._used}
+        scales = {name: _scale(LEAVES[name], sizes[name]) for name in self._used}
+        self.groups = tuple(
+            ObservationGroup(
+                group,
+                tuple(part for name in names for part in _components(name, sizes[name], scales[name], noise)),
+                (sum(sizes[name] for name in names),),
+            )
+            for group, names in self.leaves.items()
+        )
+        self._scale = {name: like.new_tensor(scales[name]) for name in self._used}
+        noisy = [name for name in self._used if LEAVES[name].noise and noise]
+        self.noise_size = sum(sizes[name] for name in noisy)
+        self._noise: dict[str, tuple[slice, float]] = {}
+        start = 0
+        for name in noisy:
+            self._noise[name] = slice(start, start + sizes[name]), noise * LEAVES[name].noise
+            start += sizes[name]
+
+    def __call__(self, seen: Seen, uniform: Tensor | None) -> dict[str, Tensor]:
+        """Groups [n, D] for what was seen; `uniform` [n, noise_size] in [0, 1), None where nothing is noisy."""
+        values = {}
+        for name in self._used:
+            value = LEAVES[name].value(seen)
+            if uniform is not None and name in self._noise:
+                columns, width = self._noise[name]
+                value = value + width * (2.0 * uniform[:, columns] - 1.0)
+            values[name] = value * self._scale[name]
+        return {
+            group: torch.cat([values[name] for name in names], 1).clamp(-CLIP, CLIP)
+            for group, names in self.leaves.items()
+        }
+
+
+def _leaves(names: Sequence[str], group: str, has_phase: bool) -> tuple[str, ...]:
+    """A list with aggregates written out."""
+    found: list[str] = []
+    for name in names:
+        found += AGGREGATES.get(name, (name,))
+    for name in found:
+        if name not in LEAVES:
+            known = [*LEAVES, *AGGREGATES]
+            raise ValueError(f"no observation {name!r} for {group!r}{did_you_mean(name, known)}; there are {known}")
+        if name == "phase" and not has_phase:
+            raise ValueError(f"group {group!r} lists phase, and only gaits have one; remove it or use a gait mode")
+        if found.count(name) > 1:
+            raise ValueError(f"group {group!r} lists {name!r} twice; write it once")
+    return tuple(found)
+
+
+def _scale(leaf: Leaf, size: int) -> list[float]:
+    return [leaf.scale] * size if isinstance(leaf.scale, float) else list(leaf.scale)[:size]
+
+
+def _components(name: str, size: int, scales: Sequence[float], noise: float) -> tuple[Component, ...]:
+    """One component where all numbers share a scale, else one for each."""
+    leaf = LEAVES[name]
+    facts = {"clip": CLIP, "noise": noise * leaf.noise, "frame": leaf.frame}
+    if len(set(scales)) <= 1:
+        return (Component(name, size, leaf.unit, scale=scales[0] if scales else 1.0, **facts),)  # type: ignore[arg-type]
+    return tuple(
+        Component(f"{name}_{number}", 1, leaf.unit, scale=scale, **facts)  # type: ignore[arg-type]
+        for number, scale in enumerate(scales)
+    )

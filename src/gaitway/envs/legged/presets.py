@@ -1,0 +1,150 @@
+"""What the ids of legged tasks mean, as plain options of `LeggedConfig`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Options = dict[str, Any]
+
+
+def _terms(**weights: float) -> list[Options]:
+    return [{"name": name, "weight": weight} for name, weight in weights.items()]
+
+
+CRITIC = {"policy": ["policy"], "critic": ["critic"]}
+CONTROL_DT = 0.02
+
+FLAT = _terms(
+    tracking_lin_vel=1.0,
+    tracking_ang_vel=0.5,
+    lin_vel_z=-2.0,
+    ang_vel_xy=-0.05,
+    orientation=-5.0,
+    base_height=-10.0,
+    pose=0.5,
+    torques=-2e-4,
+    energy=-1e-3,
+    dof_acc=-2.5e-7,
+    action_rate=-0.01,
+    feet_air_time=1.0,
+    feet_slip=-0.1,
+    feet_clearance=-0.5,
+    feet_height=-0.2,
+    collision=-1.0,
+    stand_still=-0.5,
+    dof_pos_limits=-10.0,
+    termination=-2.0 / CONTROL_DT,
+)
+GAIT_TRACKING: list[Options] = [
+    {"name": "tracking_lin_vel", "weight": 1.5, "options": {"sigma": 0.06}},
+    {"name": "tracking_ang_vel", "weight": 0.75},
+]
+GAIT_PARAMS: list[Options] = [*GAIT_TRACKING, *_terms(action_rate=-0.015, termination=-3.0)]
+GAIT_RESIDUAL: list[Options] = [
+    *GAIT_TRACKING,
+    *_terms(lin_vel_z=-0.5, ang_vel_xy=-0.05, orientation=-1.0, action_rate=-0.01, action_smooth=-0.005),
+    *_terms(feet_slip=-0.05, collision=-1.0, termination=-3.0),
+]
+BIPED = _terms(
+    tracking_lin_vel=1.0,
+    tracking_ang_vel=0.5,
+    alive=0.5,
+    orientation=-1.0,
+    torques=-1e-5,
+    action_rate=-0.01,
+    air_time_biped=0.8,
+    termination=-2.0 / 0.025,
+)
+RECOVERY: list[Options] = [
+    *_terms(upright=1.0, rise=1.0, posture=1.0, stillness=1.0, action_rate=-1e-3, action_smooth=-1e-3),
+    *_terms(dof_pos_limits=-0.1, torques=-1e-5, dof_acc=-2.5e-7, dof_speed=-0.1),
+]
+
+NOMINAL: Options = {"enabled": False}
+GAIT_COMMANDS: Options = {"x": [-0.5, 1.0], "y": [-0.3, 0.3], "turn": [-0.8, 0.8], "seconds": None, "stand": 0.0}
+GAIT_DOMAIN: Options = {"friction": [0.6, 1.0]}
+KICKS: Options = {"kick_seconds": [4.0, 10.0]}
+SHORT_KICKS: Options = {"kick_seconds": [1.5, 4.0]}
+"""For episodes of 5 s."""
+
+GAIT_RESIDUAL_TASK: Options = {
+    "action": "gait_residual",
+    "observations": {"policy": ["policy", "phase"], "critic": ["critic", "phase"]},
+    "commands": GAIT_COMMANDS,
+    "rewards": GAIT_RESIDUAL,
+    "episode_seconds": 5.0,
+    "randomise": GAIT_DOMAIN,
+    "pushes": SHORT_KICKS,
+}
+
+PRESETS: dict[str, Options] = {
+    "pup12/gait_params": {
+        "action": "gait_params",
+        "observations": {"policy": ["gait"]},
+        "noise": 0.0,
+        "commands": GAIT_COMMANDS,
+        "rewards": GAIT_PARAMS,
+        "episode_seconds": 5.0,
+        "randomise": NOMINAL,
+    },
+    "pup12/gait_residual": GAIT_RESIDUAL_TASK,
+    "pup12/blind": {
+        **GAIT_RESIDUAL_TASK,
+        "randomise": {"friction": [0.2, 1.25], "payload": [-1.0, 3.0]},
+    },
+    "pup12/velocity": {"rewards": FLAT, "clip_negative": True, "pushes": KICKS},
+    "pup12/recovery": {
+        "action": "joint_delta",
+        "action_limit": 1.0,
+        "rewards": RECOVERY,
+        "endings": [],
+        "episode_seconds": 6.0,
+        "commands": {"stand": 1.0, "seconds": None},
+        "start": {"tumbled": True, "velocity": 0.0},
+    },
+    "pup4/velocity": {
+        "robot": "pup4",
+        "rewards": [term for term in FLAT if term["name"] not in ("tracking_ang_vel", "pose")],
+        "clip_negative": True,
+        "commands": {"x": [-1.0, 1.0]},
+        "randomise": NOMINAL,
+    },
+    "walker/velocity": {
+        "robot": "walker",
+        "rewards": [term for term in BIPED if term["name"] != "tracking_ang_vel"],
+        "commands": {"x": [0.0, 2.0]},
+        "endings": ["tilt", "height"],
+        "randomise": NOMINAL,
+        "start": {"joints": 0.05, "velocity": 0.1},
+    },
+    "humanoid/velocity": {
+        "robot": "humanoid",
+        "action_limit": 1.0,
+        "rewards": BIPED,
+        "commands": {"x": [0.0, 1.0], "y": [-0.3, 0.3], "turn": [-0.5, 0.5]},
+        "endings": ["tilt", "height"],
+        "randomise": NOMINAL,
+        "start": {"joints": 0.05, "velocity": 0.1},
+    },
+    "legged:velocity": {
+        "rewards": [
+            term
+            for term in FLAT
+            if term["name"] not in ("feet_height", "feet_clearance", "base_height", "torques", "energy")
+        ],
+        "clip_negative": True,
+        "pushes": KICKS,
+        "randomise": {"payload": None, "com": None},
+    },
+}
+DESCRIPTIONS = {
+    "pup12/gait_params": "The quadruped pup12 steers a trot by six numbers, to move as told",
+    "pup12/gait_residual": "The quadruped pup12 corrects the joints of a trot, to move as told, and is kicked",
+    "pup12/blind": "The same with slippery feet and loads that the policy cannot see",
+    "pup12/velocity": "The quadruped pup12 moves as told; its actions are targets of joints",
+    "pup12/recovery": "The quadruped pup12 gets up, however it has fallen",
+    "pup4/velocity": "The planar pup4 moves forwards and backwards as told",
+    "walker/velocity": "The planar Walker with position control walks as fast as told",
+    "humanoid/velocity": "The Humanoid with position control walks as told",
+    "legged:velocity": "A robot of yours, or of gaitway[robots] (option robot), moves as told",
+}

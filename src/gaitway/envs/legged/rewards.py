@@ -1,0 +1,253 @@
+"""Reward terms: functions of a frame, [n] each, without weight and time step.
+
+A task's reward is the sum over its list of weight * value * dt. `TERMS` names them; a term of one's own is
+`package.module:function`, called with the frame and the options of its entry.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaitway.core.config import configuration, did_you_mean, resolve_class
+from gaitway.core.ranges import Number
+from gaitway.envs.legged.frame import Frame, norm
+
+Term = Callable[..., Tensor]
+TARGET_HEIGHT = 0.08
+"""Of a swinging foot (m)."""
+TERMINATION = "termination"
+
+
+@configuration(kw_only=True)
+class RewardTerm:
+    """An entry of a task's list."""
+
+    name: str
+    weight: Number
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the term."""
+
+
+def tracking_lin_vel(frame: Frame, sigma: float = 0.25, frame_of: str = "yaw") -> Tensor:
+    velocity = frame.yaw_vel if frame_of == "yaw" else frame.lin_vel
+    return torch.exp(-(frame.command[:, :2] - velocity[:, :2]).square().sum(1) / sigma)
+
+
+def tracking_ang_vel(frame: Frame, sigma: float = 0.25) -> Tensor:
+    return torch.exp(-(frame.command[:, 2] - frame.turn).square() / sigma)
+
+
+def world_vel_l2norm(frame: Frame) -> Tensor:
+    return norm(frame.command[:, :2] - frame.velocity[:, :2])
+
+
+def alive(frame: Frame) -> Tensor:
+    return torch.ones_like(frame.height)
+
+
+def lin_vel_z(frame: Frame) -> Tensor:
+    return frame.lin_vel[:, 2].square()
+
+
+def ang_vel_xy(frame: Frame) -> Tensor:
+    return frame.ang_vel[:, :2].square().sum(1)
+
+
+def orientation(frame: Frame) -> Tensor:
+    return frame.gravity[:, :2].square().sum(1)
+
+
+def base_height(frame: Frame, target: float | None = None) -> Tensor:
+    return (frame.height - (frame.robot.stand_height if target is None else target)).square()
+
+
+def pose(frame: Frame) -> Tensor:
+    return torch.exp(-(frame.robot.pose_weights * (frame.q - frame.robot.pose).square()).sum(1))
+
+
+def torques(frame: Frame) -> Tensor:
+    return frame.torque.square().sum(1)
+
+
+def energy(frame: Frame) -> Tensor:
+    return (frame.torque * frame.qd).abs().sum(1)
+
+
+def dof_acc(frame: Frame) -> Tensor:
+    return ((frame.qd - frame.last_qd) / frame.dt).square().sum(1)
+
+
+def dof_speed(frame: Frame, above: float = 2.0 * torch.pi) -> Tensor:
+    return (frame.qd.abs() - above).clamp(min=0.0).square().sum(1)
+
+
+def action_rate(frame: Frame) -> Tensor:
+    return (frame.action - frame.last_action).square().sum(1)
+
+
+def action_smooth(frame: Frame) -> Tensor:
+    bend = (frame.action - 2.0 * frame.last_action + frame.older_action).square().sum(1)
+    return torch.where(frame.steps > 2, bend, torch.zeros_like(bend))
+
+
+def feet_air_time(frame: Frame, least: float = 0.2) -> Tensor:
+    return ((frame.air_time - least) * frame.first_contact).sum(1) * frame.moving()
+
+
+def air_time_biped(frame: Frame, most: float = 0.4) -> Tensor:
+    """In single stance the shorter of the times for which one foot has stood and the other swung."""
+    single = frame.contact.sum(1) == 1
+    present = torch.where(frame.contact, frame.contact_time, frame.air_time)
+    return present.amin(1).clamp(max=most) * single * frame.moving()
+
+
+def feet_slip(frame: Frame) -> Tensor:
+    return (frame.foot_velocity[..., :2].square().sum(2) * frame.contact).sum(1)
+
+
+def feet_clearance(frame: Frame, target: float = TARGET_HEIGHT) -> Tensor:
+    return ((frame.foot_height - target).abs() * norm(frame.foot_velocity[..., :2]).sqrt()).sum(1)
+
+
+def feet_height(frame: Frame, target: float = TARGET_HEIGHT) -> Tensor:
+    return ((frame.peak / target - 1.0).square() * frame.first_contact).sum(1) * frame.moving()
+
+
+def feet_force(frame: Frame, above: float = 150.0) -> Tensor:
+    return (norm(frame.foot_force) - above).clamp(min=0.0).sum(1)
+
+
+def stumble(frame: Frame, ratio: float = 5.0) -> Tensor:
+    force = frame.foot_force
+    return (norm(force[..., :2]) > ratio * force[..., 2].abs()).any(1).to(force.dtype)
+
+
+def collision(frame: Frame, above: float = 0.1) -> Tensor:
+    return (frame.link_force > above).sum(1).to(frame.height.dtype)
+
+
+def stand_still(frame: Frame) -> Tensor:
+    stands = norm(frame.command) < 0.1
+    return (frame.q - frame.robot.pose).abs().sum(1) * stands
+
+
+def dof_pos_limits(frame: Frame) -> Tensor:
+    low = (frame.robot.soft_low - frame.q).clamp(min=0.0)
+    return (low + (frame.q - frame.robot.soft_high).clamp(min=0.0)).sum(1)
+
+
+def lin_pos_y(frame: Frame) -> Tensor:
+    return frame.position[:, 1].abs()
+
+
+def yaw_abs(frame: Frame) -> Tensor:
+    return frame.yaw.abs()
+
+
+def upright(frame: Frame) -> Tensor:
+    """exp(-2 |g - (0, 0, -1)|^2)"""
+    away = frame.gravity[:, :2].square().sum(1) + (frame.gravity[:, 2] + 1.0).square()
+    return torch.exp(-2.0 * away)
+
+
+def rise(frame: Frame, most: float = 0.26) -> Tensor:
+    return torch.exp(frame.height.clamp(max=most)) - 1.0
+
+
+def posture(frame: Frame) -> Tensor:
+    return _is_upright(frame) * torch.exp(-0.5 * (frame.q - frame.robot.pose).square().sum(1))
+
+
+def stillness(frame: Frame) -> Tensor:
+    return _is_upright(frame) * torch.exp(-0.5 * frame.action.square().sum(1))
+
+
+def termination(frame: Frame) -> Tensor:
+    return frame.terminated.to(frame.height.dtype)
+
+
+def energy_substeps(frame: Frame) -> Tensor:
+    """Mean over substeps of the squared powers of joints."""
+    substeps = _substeps(frame)
+    return (substeps.torque * substeps.qd).square().sum(2).mean(1)
+
+
+def exceed_dof_pos(frame: Frame) -> Tensor:
+    """Mean over substeps of the number of joints beyond their soft limits."""
+    q = _substeps(frame).q
+    return ((q < frame.robot.soft_low) | (q > frame.robot.soft_high)).sum(2).to(q.dtype).mean(1)
+
+
+def exceed_torque(frame: Frame, share: float = 0.9) -> Tensor:
+    """Sum over substeps of what unlimited torques have beyond a share of the limits."""
+    substeps, robot = _substeps(frame), frame.robot
+    asked = robot.kp * (frame.ctrl[:, None] - substeps.q) - robot.kd * substeps.qd
+    return (asked.abs() - share * robot.effort).clamp(min=0.0).sum((1, 2))
+
+
+def _substeps(frame: Frame) -> Any:
+    if frame.substeps is None:
+        raise ValueError("this task does not record substeps; terms of substeps need record_substeps")
+    return frame.substeps
+
+
+def _is_upright(frame: Frame) -> Tensor:
+    return (frame.gravity[:, 2] < -0.8).to(frame.height.dtype)
+
+
+TERMS: dict[str, Term] = {
+    term.__name__: term
+    for term in (
+        *(tracking_lin_vel, tracking_ang_vel, world_vel_l2norm, alive, lin_vel_z, ang_vel_xy, orientation),
+        *(base_height, pose, torques, energy, energy_substeps, dof_acc, dof_speed, action_rate, action_smooth),
+        *(feet_air_time, air_time_biped, feet_slip, feet_clearance, feet_height, feet_force, stumble, collision),
+        *(stand_still, dof_pos_limits, exceed_dof_pos, exceed_torque, lin_pos_y, yaw_abs),
+        *(upright, rise, posture, stillness, termination),
+    )
+}
+SUBSTEP_TERMS = ("energy_substeps", "exceed_dof_pos", "exceed_torque")
+
+
+class Rewards:
+    """A list of weighted terms as one function. Terms of weight 0 are left out."""
+
+    def __init__(self, terms: Sequence[RewardTerm], clip_negative: bool) -> None:
+        self.clip_negative = clip_negative
+        self._terms = [(_short(each.name), each.weight, _function(each)) for each in terms if each.weight]
+        self.names = tuple(name for name, _, _ in self._terms)
+        if len(set(self.names)) != len(self.names):
+            double = next(name for name in self.names if self.names.count(name) > 1)
+            raise ValueError(f"rewards names {double!r} twice; write it once")
+
+    def __call__(self, frame: Frame) -> tuple[Tensor, Tensor]:
+        """The reward [n], and what each term added to it [n, K].
+
+        With `clip_negative` a negative sum of all other terms becomes 0 before the termination's is added.
+        """
+        parts = [weight * frame.dt * function(frame) for _, weight, function in self._terms]
+        total = torch.zeros_like(frame.height)
+        for name, part in zip(self.names, parts, strict=True):
+            total = total + part if name != TERMINATION else total
+        if self.clip_negative:
+            total = total.clamp(min=0.0)
+        for name, part in zip(self.names, parts, strict=True):
+            total = total + part if name == TERMINATION else total
+        return total, torch.stack(parts, 1)
+
+
+def _function(entry: RewardTerm) -> Term:
+    if ":" in entry.name:
+        return functools.partial(resolve_class(entry.name, "rewards"), **entry.options)
+    if entry.name not in TERMS:
+        raise ValueError(f"no reward term {entry.name!r}{did_you_mean(entry.name, TERMS)}; there are {sorted(TERMS)}")
+    return functools.partial(TERMS[entry.name], **entry.options)
+
+
+def _short(name: str) -> str:
+    return name.rpartition(":")[2]

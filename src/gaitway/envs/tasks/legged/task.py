@@ -1,0 +1,256 @@
+"""Legged tasks on MuJoCo's native batch: `LeggedLogic` on tensors that share memory with the batch's arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from mujoco.batch import Batch, SimulationError
+from torch import Tensor
+
+from gaitway.core.config import from_config, to_config
+from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, BatchTask, Rows
+from gaitway.envs.legged.commands import Commands
+from gaitway.envs.legged.config import LeggedConfig
+from gaitway.envs.legged.frame import Physics, Substeps
+from gaitway.envs.legged.logic import LeggedLogic
+from gaitway.envs.legged.metrics import figures
+from gaitway.envs.legged.observations import PRIVILEGED_ALIAS, Observations
+from gaitway.envs.legged.presets import PRESETS
+from gaitway.envs.legged.randomise import MODEL_FIELDS, Places, layout_shapes, write_model
+from gaitway.envs.legged.rewards import SUBSTEP_TERMS, TERMINATION, Rewards
+from gaitway.envs.robots import world
+from gaitway.envs.robots.legged import FEET, LINKS, TERRAIN, LeggedView, RobotError
+from gaitway.envs.robots.registry import get_legged_robot
+from gaitway.envs.tasks.legged.model import LIKE, action_spec, foot_chains, make_actions, robot_tensors
+
+ALL = slice(None)
+DELAY_SAMPLES = 4
+"""Remembered targets beyond the longest delay."""
+
+
+class LeggedTask(BatchTask):
+    """A robot that is told where to go. Numbers are float64, as physics has them."""
+
+    draws_in_steps = True
+    stage = STAGE_VELOCITY
+    start_stage = STAGE_VELOCITY
+
+    def __init__(self, id: str, config: LeggedConfig, options: Mapping[str, Any]) -> None:
+        self.id, self.config, self.options = id, config, options
+        self.legged = get_legged_robot(config.robot)
+        self.robot = self.legged.robot
+        self.fields = ("sensordata", "actuator_force")
+        self.view = view = LeggedView(self.legged, self.model)
+        robot = robot_tensors(view, config.action_scale)
+        actions = make_actions(config, self.legged, robot)
+        rewards = Rewards(config.terms, config.clip_negative)
+        count = len(actions.names)
+        observations = Observations(config.observations, robot, count, config.noise, actions.has_gait, LIKE)
+        self._logic = LeggedLogic(
+            config,
+            robot,
+            actions,
+            observations,
+            Commands(config.commands, robot.is_planar, LIKE),
+            foot_chains(view),
+            rewards,
+            dt=self.control_dt,
+            timestep=float(self.model.opt.timestep),
+            foot_friction=float(self.model.geom_friction[view.foot_geoms[0, 0], 0]),
+        )
+        self.groups = observations.groups
+        self.metrics = self._logic.metrics
+        self.flags = ("fell",)
+        self.pooled = figures(view.mass)
+        self.max_episode_steps = round(config.episode_seconds / self.control_dt)
+        self.action, self.drive = action_spec(actions), view.drive()
+        self.layout_shapes = {"place": (), **layout_shapes(robot)}
+        paid = [term.weight for term in config.terms if term.name == TERMINATION]
+        self.fault_reward = paid[0] * self.control_dt if paid else 0.0
+        self._records = any(name in SUBSTEP_TERMS for name in rewards.names)
+        self.facts = {"legged": self._facts()}
+
+    def add_surroundings(self, spec: mujoco.MjSpec) -> None:
+        floor = world.add_floor(spec)
+        floor.contype, floor.conaffinity, floor.group = TERRAIN, FEET | LINKS, 0
+        if self.config.randomise.enabled and self.config.randomise.delay:
+            for actuator in spec.actuators:
+                actuator.nsample = self.config.randomise.delay + DELAY_SAMPLES
+                actuator.interp = 0  # what was sent last counts until something newer arrives
+                actuator.delay = 0.0
+
+    def attach(self, batch: Batch) -> None:
+        super().attach(batch)
+        logic, count = self._logic, batch.nsim
+        self.memory = {name: np.zeros((count, *shape)) for name, shape in logic.memory_shapes().items()}
+        self.memory |= {name: np.zeros(shape) for name, shape in logic.shared_shapes(self.numbers.trains).items()}
+        sensors, torque = self.field["sensordata"], self.field["actuator_force"]
+        self._physics = Physics(*(_tensor(array) for array in (self.qpos, self.qvel, sensors, torque)))
+        self._ctrl = _tensor(self.ctrl)
+        layout = {name: _tensor(array) for name, array in self.layout.items()}
+        logic.attach({name: _tensor(array) for name, array in self.memory.items()}, layout, self.numbers)
+        self._numbers = torch.arange(count)
+        rooms = (torch.zeros(count, self.frame_skip, self.model.nu, dtype=torch.float64) for _ in range(3))
+        self._substeps = Substeps(*rooms)
+        if logic.has_pushes:
+            self._force = _tensor(batch.bind("xfrc_applied"))[:, self.view.base]
+        self._model_fields: dict[str, Tensor] = {}
+        if self.config.randomise.enabled:
+            self._expand(batch)
+
+    def detach(self) -> None:
+        super().detach()
+        self._logic.frame = None
+        for name in ("_physics", "_ctrl", "_force", "_model_fields", "_history"):
+            self.__dict__.pop(name, None)
+
+    def draw_many(self, generators: Iterable[np.random.Generator], rows: np.ndarray) -> Arrays:
+        chosen = torch.from_numpy(rows.astype(np.int64))
+        drawn = self._logic.draw(chosen, self.numbers.places(chosen))
+        return {name: value.numpy() for name, value in drawn.items()}
+
+    def start(self, rows: Rows) -> None:
+        chosen = self._numbers[rows] if isinstance(rows, slice) else torch.from_numpy(rows.astype(np.int64))
+        self._write_model(chosen)
+        self._logic.begin(chosen)
+        targets = self._logic.first_targets(chosen, self._physics.qpos[chosen])
+        self._ctrl[chosen] = targets
+        if self._has_delays:
+            self._refill(chosen, targets)
+        self.batch.forward(chosen.numpy().astype(np.int32), stage=self.start_stage)
+        self._logic.note_start(chosen, self._physics.rows(chosen))
+
+    def restore(self) -> None:
+        self._write_model(self._numbers)
+
+    def actuate(self, action: np.ndarray) -> None:
+        self._ctrl.copy_(self._logic.act(torch.from_numpy(action), self._physics))
+        if self._logic.has_pushes:
+            self._force[:, :2] = self._logic.push()
+
+    def advance(self) -> None:
+        if not self._records:
+            super().advance()
+            return
+        failed: SimulationError | None = None
+        robot, physics, substeps = self._logic.robot, self._physics, self._substeps
+        for number in range(self.frame_skip):
+            substeps.q[:, number] = physics.qpos[:, robot.positions]
+            substeps.qd[:, number] = physics.qvel[:, robot.velocities]
+            try:
+                self.move(None, 1)
+            except SimulationError as error:  # the others go on
+                failed = error
+            substeps.torque[:, number] = physics.torque
+        if failed is not None:
+            raise failed
+
+    def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
+        paid, ends, measured = self._logic.judge(self._physics, self._substeps if self._records else None)
+        reward[:], terminated[:] = paid.numpy(), ends.numpy()
+        for name, value in measured.items():
+            metrics[name][:] = value.numpy()
+
+    def go_on(self, ended: np.ndarray) -> None:
+        change = self._logic.go_on(torch.from_numpy(ended), self._physics)
+        if change is None:
+            return
+        columns = list(self.view.root[2])
+        if self.view.is_planar:
+            self._physics.qvel[:, columns[:2]] += change[:, [0, 2]]
+        else:
+            first = columns[0]
+            self._physics.qvel[:, first : first + 6] += change
+
+    def observe(self, rows: Rows, out: Arrays) -> None:
+        if isinstance(rows, slice):
+            shown = self._logic.observe(ALL, self._physics)
+        else:
+            chosen = torch.from_numpy(rows.astype(np.int64))
+            shown = self._logic.observe(chosen, self._physics.rows(chosen), is_new=True)
+        for name, value in shown.items():
+            out[name][:] = value.numpy()
+
+    def report(self) -> str:
+        """The robot, as a table."""
+        return self.view.report()
+
+    def _facts(self) -> dict[str, Any]:
+        config, mirror = self.config.commands, self.view.mirrored()
+        return {
+            "robot": self.legged.name,
+            "feet": len(self.legged.feet),
+            "leaves": {name: list(leaves) for name, leaves in self._logic.observations.leaves.items()},
+            "privileged_alias": dict(PRIVILEGED_ALIAS),
+            "commands": {"x": list(config.x), "y": list(config.y), "turn": list(config.turn)},
+            "mirror": None
+            if mirror is None
+            else dict(zip(("joints", "signs", "feet"), (each.tolist() for each in mirror), strict=True)),
+        }
+
+    @property
+    def _has_delays(self) -> bool:
+        return bool(self.config.randomise.enabled and self.config.randomise.delay)
+
+    def _expand(self, batch: Batch) -> None:
+        names = (*MODEL_FIELDS, *(("actuator_delay",) if self._has_delays else ()))
+        self._model_fields = {name: _tensor(batch.expand(name)) for name in names}
+        model = self.model
+        nominal = {name: getattr(model, name) for name in names if "." not in name}
+        nominal |= {"opt.gravity": model.opt.gravity, "kp": model.actuator_gainprm[:, 0]}
+        nominal["kd"] = -model.actuator_biasprm[:, 2]
+        self._nominal = {name: torch.from_numpy(np.array(array)) for name, array in nominal.items()}
+        self._places = Places(self.view.base, torch.from_numpy(self.view.foot_geoms.reshape(-1)))
+        if self._has_delays:
+            size = 2 + 2 * (self.config.randomise.delay + DELAY_SAMPLES)
+            self._history = _tensor(batch.bind("history")).unflatten(1, (model.nu, size))
+
+    def _write_model(self, rows: Tensor) -> None:
+        """Fields of the models of `rows` follow from their layout."""
+        if self._model_fields:
+            write_model(self._model_fields, self._nominal, self._logic.layout, rows, self._places)
+            self.batch.set_const(rows.numpy().astype(np.int32))
+
+    def _refill(self, rows: Tensor, targets: Tensor) -> None:
+        """Delayed motors obey remembered targets, which are zeros after a reset; each has (user, cursor, times,
+        values)."""
+        samples = self.config.randomise.delay + DELAY_SAMPLES
+        self._history[rows, :, 2 + samples :] = targets[..., None].expand(-1, -1, samples)
+
+
+def make_legged(id: str, options: Mapping[str, Any]) -> LeggedTask:
+    """The task of a preset, with options in the place of its own."""
+    preset = to_config(from_config(LeggedConfig, PRESETS[id]))
+    if id == "legged:velocity" and "robot" not in options:
+        raise RobotError("legged:velocity needs a robot: write env.options.robot=FILE.yaml, or the name of one we know")
+    try:
+        config = from_config(LeggedConfig, _merged(preset, options), "env.options")
+    except TypeError as error:
+        raise TypeError(f"{id}: {error}") from error
+    return LeggedTask(id, config, _plain(options, preset))
+
+
+def _merged(preset: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options over a preset; mappings are merged, but for lists of groups."""
+    merged = dict(preset)
+    for name, value in options.items():
+        is_part = isinstance(value, Mapping) and isinstance(preset.get(name), Mapping) and name != "observations"
+        merged[name] = _merged(preset[name], value) if is_part else value
+    return merged
+
+
+def _plain(options: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that differ from the preset."""
+    return {name: to_config(value) for name, value in options.items() if to_config(value) != preset.get(name)}
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """The same memory as a tensor; arrays that only the simulator writes are read alone."""
+    with warnings.catch_warnings(), torch.inference_mode(False):
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)

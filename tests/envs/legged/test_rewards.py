@@ -1,0 +1,140 @@
+"""Every reward term on a frame made by hand: its value, and what it adds with its weight and the time step 0.02."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from legged_cases import at, frame_of, pup12
+
+from gaitway.envs.legged.frame import Substeps, base_state
+from gaitway.envs.legged.presets import FLAT
+from gaitway.envs.legged.rewards import TERMS, Rewards, RewardTerm
+
+WEIGHTS = {term["name"]: term["weight"] for term in FLAT}
+ROLL_30 = {"gravity": [0.0, -math.sin(math.radians(30.0)), -math.cos(math.radians(30.0))]}
+LANDED = [True, False, False, False]
+
+
+def foot(*vector: float) -> list[list[float]]:
+    """A vector of the first foot, zeros for the others."""
+    return [list(vector), [0.0] * 3, [0.0] * 3, [0.0] * 3]
+
+
+def substeps(**parts: list[float]) -> Substeps:
+    """Four substeps in which the first joint has these numbers, the others the default pose and nothing else."""
+    _, robot = pup12()
+    made = {name: torch.zeros(1, 4, 12, dtype=torch.float64) for name in ("q", "qd", "torque")}
+    made["q"] += robot.pose
+    for name, values in parts.items():
+        made[name][0, :, 0] = torch.tensor(values, dtype=torch.float64)
+    return Substeps(**made)
+
+
+HIP_OFF = [0.5, 0.9, -1.8, *[0.0, 0.9, -1.8] * 3]
+OFF = [value + 0.1 for value in [0.0, 0.9, -1.8] * 4]
+BEYOND = [0.824, 0.9, -1.8, *[0.0, 0.9, -1.8] * 3]  # the hip's soft limit is 0.9 * 0.86 = 0.774
+BENT = {"action": at(12, 0, 1.0), "last_action": at(12, 0, 0.5), "older_action": at(12, 0, 0.5)}
+SWUNG = [0.0, 0.5, 0.6, 0.7]
+ONE_LEG = {"contact": LANDED, "contact_time": [0.3, 0, 0, 0], "air_time": SWUNG, "command": [1.0, 0, 0]}
+ROWS: list[tuple[str, dict[str, Any], float, float | None]] = [
+    ("tracking_lin_vel", {"command": [1.0, 0.0, 0.0], "yaw_vel": [0.5, 0.0, 0.0]}, math.exp(-1.0), 7.3576e-3),
+    ("tracking_ang_vel", {"command": [0.0, 0.0, 1.0], "turn": 0.75}, math.exp(-0.25), 7.7880e-3),
+    ("lin_vel_z", {"lin_vel": [0.0, 0.0, 0.3]}, 0.09, -3.6e-3),
+    ("ang_vel_xy", {"ang_vel": [0.3, 0.4, 0.0]}, 0.25, -2.5e-4),
+    ("orientation", ROLL_30, 0.25, -0.025),
+    ("torques", {"torque": [2.0] * 12}, 48.0, -1.92e-4),
+    ("energy", {"torque": at(12, 3, -2.0), "qd": at(12, 3, 3.0)}, 6.0, -1.2e-4),
+    ("energy", {"torque": [2.0, -2.0, *[0.0] * 10], "qd": [1.0, 1.0, *[0.0] * 10]}, 4.0, None),
+    ("energy_substeps", {"substeps": substeps(torque=[1.0, 2.0, 3.0, 4.0], qd=[1.0] * 4)}, 7.5, None),
+    ("dof_acc", {"qd": at(12, 0, 1.0)}, 2500.0, -1.25e-5),
+    ("action_rate", {"action": [0.5] * 12}, 3.0, -6e-4),
+    ("action_smooth", BENT, 0.25, None),
+    ("action_smooth", {"action": at(12, 0, 1.0), "steps": 2}, 0.0, None),
+    ("feet_air_time", {"air_time": [0.4, 0, 0, 0], "first_contact": LANDED, "command": [1.0, 0, 0]}, 0.2, 4e-3),
+    ("feet_air_time", {"air_time": [0.4, 0, 0, 0], "first_contact": LANDED, "command": [0.0, 0, 1.0]}, 0.0, 0.0),
+    ("feet_slip", {"foot_velocity": foot(0.3, 0.4, 9.0), "contact": LANDED}, 0.25, None),
+    ("feet_clearance", {"foot_velocity": foot(0.25, 0.0, 9.0), "foot_height": [0.04, 0.08, 0.08, 0.08]}, 0.02, None),
+    ("feet_height", {"peak": [0.06, 0, 0, 0], "first_contact": LANDED, "command": [1.0, 0, 0]}, 0.0625, None),
+    ("feet_force", {"foot_force": foot(0.0, 0.0, 170.0)}, 20.0, None),
+    ("stumble", {"foot_force": foot(6.0, 0.0, 1.0)}, 1.0, None),
+    ("stumble", {"foot_force": foot(4.0, 0.0, 1.0)}, 0.0, None),
+    ("collision", {"link_force": [0.2, 0.0, 5.0, 0.05, 0.0, 0.0, 0.0, 0.0]}, 2.0, -0.04),
+    ("stand_still", {"q": OFF}, 1.2, -0.012),
+    ("stand_still", {"q": OFF, "command": [0.0, 0.0, 0.5]}, 0.0, 0.0),
+    ("pose", {"q": HIP_OFF}, math.exp(-0.25), 7.788e-3),
+    ("dof_pos_limits", {"q": BEYOND}, 0.05, -0.01),
+    ("exceed_torque", {"substeps": substeps(), "ctrl": at(12, 0, 0.5)}, 4 * 8.67, None),
+    ("exceed_dof_pos", {"substeps": substeps(q=[0.7, 0.8, 0.8, 0.9])}, 0.75, None),
+    ("world_vel_l2norm", {"command": [1.0, 0.0, 0.0], "velocity": [0.4, 0.8, 0.0]}, 1.0, None),
+    ("lin_pos_y", {"position": [3.0, -0.2, 0.3]}, 0.2, None),
+    ("yaw_abs", {"yaw": -0.1}, 0.1, None),
+    ("base_height", {"height": 0.25}, 4e-4, -10 * 4e-4 * 0.02),
+    ("alive", {}, 1.0, None),
+    ("air_time_biped", ONE_LEG, 0.3, None),
+    ("upright", {"gravity": [0.0, 0.0, 1.0]}, math.exp(-8.0), None),
+    ("rise", {"height": 0.1}, math.exp(0.1) - 1.0, None),
+    ("rise", {"height": 0.5}, math.exp(0.26) - 1.0, None),
+    ("posture", {"q": OFF}, math.exp(-0.5 * 0.12), None),
+    ("posture", {"gravity": [1.0, 0.0, 0.0]}, 0.0, None),
+    ("stillness", {"action": [0.5] * 12}, math.exp(-1.5), None),
+    ("dof_speed", {"qd": at(12, 5, -2 * math.pi - 2.0)}, 4.0, None),
+    ("termination", {"terminated": True}, 1.0, -2.0),
+]  # fmt: skip
+
+
+def prepared(changes: dict[str, Any]) -> dict[str, Any]:
+    """`exceed_torque` of the table has a target for the first joint alone."""
+    if "ctrl" in changes:
+        _, robot = pup12()
+        changes = {**changes, "ctrl": robot.pose[None] + torch.tensor([changes["ctrl"]], dtype=torch.float64)}
+    return changes
+
+
+@pytest.mark.parametrize(("name", "changes", "value", "added"), ROWS)
+def test_terms(name: str, changes: dict[str, Any], value: float, added: float | None) -> None:
+    found = TERMS[name](frame_of(**prepared(changes)))
+    assert found.shape == (1,)
+    assert float(found) == pytest.approx(value, rel=1e-6, abs=1e-12)
+    if added is not None:
+        total, parts = Rewards([RewardTerm(name=name, weight=WEIGHTS[name])], False)(frame_of(**prepared(changes)))
+        assert float(total) == float(parts) == pytest.approx(added, rel=1e-4, abs=1e-12)
+
+
+def test_every_term_is_in_the_table() -> None:
+    assert {row[0] for row in ROWS} == set(TERMS)
+
+
+def test_a_negative_sum_counts_as_nothing_before_the_termination() -> None:
+    terms = [RewardTerm(name="lin_vel_z", weight=-1.0), RewardTerm(name="termination", weight=-100.0)]
+    frame = frame_of(lin_vel=[0.0, 0.0, math.sqrt(0.5)], terminated=True)  # -0.01 and -2
+    assert float(Rewards(terms, clip_negative=True)(frame)[0]) == pytest.approx(-2.0)
+    assert float(Rewards(terms, clip_negative=False)(frame)[0]) == pytest.approx(-2.01)
+
+
+def test_velocities_are_followed_in_the_yaw_frame() -> None:
+    """A robot that pitches and goes level at the commanded speed gets everything; in the body frame it would not."""
+    view, robot = pup12()
+    qpos, qvel = robot.home[None].clone(), torch.zeros(1, 18, dtype=torch.float64)
+    half = math.radians(20.0) / 2
+    qpos[0, 3:7] = torch.tensor([math.cos(half), 0.0, math.sin(half), 0.0])
+    qvel[0, 0] = 1.0
+    frame = dataclasses.replace(frame_of(command=[1.0, 0.0, 0.0]), **base_state(robot, qpos, qvel))
+    assert float(TERMS["tracking_lin_vel"](frame)) == pytest.approx(1.0)
+    assert float(TERMS["tracking_lin_vel"](frame, frame_of="body")) < 0.99
+    assert view.is_planar is False
+
+
+def test_mistakes_in_the_list_are_named() -> None:
+    with pytest.raises(ValueError, match=r"no reward term 'torqes' .did you mean 'torques'"):
+        Rewards([RewardTerm(name="torqes", weight=1.0)], False)
+    with pytest.raises(ValueError, match="names 'alive' twice"):
+        Rewards([RewardTerm(name="alive", weight=1.0)] * 2, False)
+    assert Rewards([RewardTerm(name="alive", weight=0.0), RewardTerm(name="rise", weight=1.0)], False).names == (
+        "rise",
+    )
+    with pytest.raises(ValueError, match="does not record substeps"):
+        TERMS["exceed_torque"](frame_of())

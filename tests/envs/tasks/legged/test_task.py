@@ -1,0 +1,352 @@
+"""Legged tasks on the native batch: contract, order of a step, frames, delays, models that differ, faults."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from gaitway.envs.check import check_env
+from gaitway.envs.legged.presets import DESCRIPTIONS, PRESETS
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.registry import make_env
+from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+
+EVERYTHING: dict[str, Any] = {
+    "pushes": {"kick_seconds": [0.08, 0.3], "push_seconds": [0.08, 0.3]},
+    "randomise": {"enabled": True, "delay": 4, "gravity": 0.1},
+    "commands": {"seconds": [0.08, 0.3], "heading": True},
+    "episode_seconds": 0.4,
+}
+NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushes": {"kick_seconds": None}}
+STILL: dict[str, Any] = {**NOMINAL, "commands": {"stand": 1.0, "seconds": None}}
+RANDOM: dict[str, Any] = {**STILL, "randomise": {}}
+AT_HOME: dict[str, Any] = {"start": {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0}}
+
+
+def made(id: str, num_envs: int = 2, seed: int = 0, **options: Any) -> tuple[MujocoBatchEnv, LeggedTask]:
+    task = make_legged(id, options)
+    return MujocoBatchEnv(task, num_envs, seed=seed, num_threads=1), task
+
+
+def zeros(env: MujocoBatchEnv) -> torch.Tensor:
+    return torch.zeros(env.num_envs, *env.spec.action.shape)
+
+
+@pytest.mark.parametrize("id", ["pup12/gait_residual", "pup4/velocity"])
+def test_the_contract_holds_with_everything_on(id: str) -> None:
+    """Batch sizes, seeds, stored states and scenarios bit for bit, with noise, kicks, pushes, delays, new commands."""
+    report = check_env(lambda num_envs, seed: make_env(id, num_envs, seed, num_threads=1, **EVERYTHING), steps=24)
+    assert report.ok, str(report)
+
+
+def test_one_global_generator_would_be_found() -> None:
+    """The twin: numbers that depend on the number of instances."""
+
+    def build(num_envs: int, seed: int) -> MujocoBatchEnv:
+        env, task = made("pup4/velocity", num_envs, seed, episode_seconds=0.2)
+        drawn = task.numbers.of_step
+        task.numbers.of_step = lambda *a, **k: torch.remainder(drawn(*a, **k) + num_envs / 8, 1.0)  # type: ignore[method-assign]
+        return env
+
+    report = check_env(build, steps=6)
+    assert any("batch size" in problem for problem in report.problems)
+
+
+def test_threads_do_not_matter() -> None:
+    runs = []
+    for threads in (1, 2):
+        env = MujocoBatchEnv(make_legged("pup12/velocity", EVERYTHING), 6, seed=3, num_threads=threads)
+        generator = torch.Generator().manual_seed(0)
+        steps = [env.step(torch.randn(6, 12, generator=generator)) for _ in range(8)]
+        runs.append((steps[-1].obs["critic"].clone(), steps[-1].reward.clone()))
+    assert torch.equal(runs[0][0], runs[1][0])
+    assert torch.equal(runs[0][1], runs[1][1])
+
+
+SIZES = {
+    "pup12/gait_params": ({"policy": 20}, 6, 250),
+    "pup12/gait_residual": ({"policy": 47, "critic": 143}, 12, 250),
+    "pup12/blind": ({"policy": 47, "critic": 143}, 12, 250),
+    "pup12/velocity": ({"policy": 45, "critic": 141}, 12, 1000),
+    "pup12/recovery": ({"policy": 45, "critic": 141}, 12, 300),
+    "pup4/velocity": ({"policy": 16, "critic": 63}, 4, 1000),
+    "walker/velocity": ({"policy": 22, "critic": 77}, 6, 800),
+    "humanoid/velocity": ({"policy": 72, "critic": 188}, 21, 800),
+}
+
+
+@pytest.mark.parametrize("id", SIZES)
+def test_ids_are_what_they_should_be(id: str) -> None:
+    env, task = made(id)
+    groups, actions, steps = SIZES[id]
+    assert {group.name: group.shape[0] for group in env.spec.groups} == groups
+    assert (len(env.spec.action.names), env.spec.max_episode_steps) == (actions, steps)
+    assert env.spec.drive is not None
+    assert env.spec.drive.joints == task.legged.joint_names
+    step = env.step(torch.full((2, actions), 0.3))
+    assert all(torch.isfinite(value).all() for value in step.obs.values())
+    assert {f"{term['name']}_episode" for term in PRESETS[id]["rewards"]} <= set(step.metrics)
+
+
+def test_every_preset_is_described() -> None:
+    assert set(DESCRIPTIONS) == set(PRESETS) == {*SIZES, "legged:velocity"}
+
+
+def test_episodes_have_exactly_their_steps_and_a_fall_wins() -> None:
+    env, task = made("pup12/velocity", episode_seconds=0.2, **STILL)
+    flags = [env.step(zeros(env)) for _ in range(9)]
+    assert not any(bool((step.terminated | step.truncated).any()) for step in flags)
+    task.qpos[1, 2] = 0.05  # falls and runs out of time in the same step
+    step = env.step(zeros(env))
+    assert step.truncated.tolist() == [True, False]
+    assert step.terminated.tolist() == [False, True]
+    assert step.metrics["fell"].tolist() == [0.0, 1.0]
+    assert not bool(env.step(zeros(env)).truncated.any())
+
+
+def test_rewards_see_the_old_command_and_the_velocity_before_a_kick() -> None:
+    options = {
+        **NOMINAL,
+        "pushes": {"kick_seconds": [0.0199, 0.02]},
+        "commands": {"seconds": [0.0199, 0.02], "stand": 0.0},
+    }
+    env, task = made("pup12/velocity", 8, rewards=[{"name": "tracking_lin_vel", "weight": 50.0}], **options)
+    told = task.memory["command"].copy()
+    env.step(zeros(env))
+    step = env.step(zeros(env))
+    frame = task._logic.frame
+    assert frame is not None
+    told_then, seen = task.memory["command"].copy(), step.obs["critic"]
+    columns = env.spec.group("critic")
+    assert not np.allclose(told, told_then)
+    velocity = task.qvel[:, :3].copy()
+    third = env.step(zeros(env))
+    assert np.allclose(seen[:, columns.columns("commands_0")].numpy(), 2.0 * told_then[:, :1], atol=1e-6)
+    kicked = seen[:, columns.columns("lin_vel_true")].numpy() / 2.0
+    assert np.allclose(np.linalg.norm(kicked, axis=1), np.linalg.norm(velocity, axis=1), atol=1e-5)  # the kick is seen
+    assert np.linalg.norm(task.memory["kick"], axis=1).min() > 0.0
+    # what was paid in the third step: the command that was seen before it, against the velocity before the new kick
+    before = task.qvel[:, :2] - task.memory["kick"][:, :2]
+    yaw = np.array([_yaw(q) for q in task.qpos])
+    x = np.cos(yaw) * before[:, 0] + np.sin(yaw) * before[:, 1]
+    y = -np.sin(yaw) * before[:, 0] + np.cos(yaw) * before[:, 1]
+    expected = np.exp(-((told_then[:, 0] - x) ** 2 + (told_then[:, 1] - y) ** 2) / 0.25)
+    assert np.allclose(third.reward.numpy(), expected, atol=1e-6)
+    assert not np.allclose(told_then, task.memory["command"])
+
+
+def _yaw(qpos: np.ndarray) -> float:
+    w, x, y, z = qpos[3:7]
+    return math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+
+
+@pytest.mark.parametrize("yaw", [0.0, 2.0, -2.5])
+def test_velocities_are_those_of_the_base(yaw: float) -> None:
+    """Forwards at 1 m/s, turning at 0.5 rad/s, whichever way the robot heads; rolled by 30 degrees."""
+    env, task = made("pup12/velocity", 2, **NOMINAL)
+    half, roll = yaw / 2, math.radians(30.0) / 2
+    task.qpos[:, 3:7] = [math.cos(half), 0.0, 0.0, math.sin(half)]
+    task.qpos[1, 3:7] = [
+        math.cos(half) * math.cos(roll), math.cos(half) * math.sin(roll),
+        math.sin(half) * math.sin(roll), math.sin(half) * math.cos(roll),
+    ]  # fmt: skip
+    task.qvel[:] = 0.0
+    task.qvel[:, :3] = [math.cos(yaw), math.sin(yaw), 0.0]
+    task.qvel[:, 5] = 0.5
+    out = {group.name: np.zeros((2, *group.shape)) for group in env.spec.groups}
+    task.observe(np.arange(2, dtype=np.int32), out)
+    group = env.spec.group("critic")
+    velocity, turn, gravity = (
+        out["critic"][:, group.columns(name)] for name in ("lin_vel_true", "ang_vel_true", "gravity_true")
+    )
+    np.testing.assert_allclose(velocity[0] / 2.0, [1.0, 0.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(turn[0] / 0.25, [0.0, 0.0, 0.5], atol=1e-12)
+    np.testing.assert_allclose(gravity[0], [0.0, 0.0, -1.0], atol=1e-12)
+    np.testing.assert_allclose(gravity[1], [0.0, -0.5, -math.sqrt(0.75)], atol=1e-12)
+
+
+def test_feet_are_where_the_state_says() -> None:
+    """Positions and velocities of feet after a step, against a fresh computation of the same state."""
+    env, task = made("pup12/velocity", 2, **NOMINAL)
+    for _ in range(5):
+        env.step(torch.randn(2, 12, generator=torch.Generator().manual_seed(1)))
+    data = mujoco.MjData(task.model)
+    data.qpos[:], data.qvel[:] = task.qpos[0], task.qvel[0]
+    mujoco.mj_forward(task.model, data)
+    for kind in (task.view.foot_positions, task.view.foot_velocities):
+        columns = (kind[:, None] + np.arange(3)).reshape(-1)
+        np.testing.assert_allclose(task.field["sensordata"][0, columns], data.sensordata[columns], atol=1e-12)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 4])
+def test_targets_reach_motors_when_they_should(delay: int) -> None:
+    """The first force is that of the pose that is held; that of the target comes after so many substeps."""
+    options = {**STILL, **AT_HOME, "randomise": {"delay": 4}}
+    _env, task = made("pup12/velocity", 1, **options)
+    drawn = task.layout
+    for name in ("kp", "kd", "strength"):
+        drawn[name][:] = 1.0
+    for name in ("encoder", "payload", "com", "gravity"):
+        drawn[name][:] = 0.0
+    drawn["delay"][:] = delay * task.model.opt.timestep
+    task.restore()
+    pose, q = task.view.pose, task.qpos[0, task.view.positions].copy()
+    held = 60.0 * (np.clip(q, task.view.low, task.view.high) - q)
+    task.actuate(np.full((1, 12), 1.0))
+    for substep in range(6):
+        q, qd = task.qpos[0, task.view.positions].copy(), task.qvel[0, task.view.velocities].copy()
+        task.batch.step(nstep=1)
+        target = pose if substep < delay else pose + 0.25
+        force = np.clip(60.0 * (target - q) - 1.5 * qd, -np.array(task.drive.effort), task.drive.effort)
+        np.testing.assert_allclose(task.field["actuator_force"][0], force, atol=1e-6, err_msg=str(substep))
+        if substep == 0 and delay:
+            np.testing.assert_allclose(task.field["actuator_force"][0], held, atol=1e-9)
+
+
+def test_a_history_that_is_not_refilled_kicks() -> None:
+    env, task = made("pup12/velocity", 1, **{**STILL, **AT_HOME, "randomise": {"delay": 4}})
+    task.layout["delay"][:] = 0.02
+    task.restore()
+    task._refill = lambda rows, targets: None  # type: ignore[method-assign]
+    env.load_scenario({"delay": task.layout["delay"].copy()})
+    task.batch.step(nstep=1)
+    assert np.abs(task.field["actuator_force"][0]).max() > 20.0  # towards 0 rad
+
+
+def test_models_differ_as_drawn_and_do_not_drift() -> None:
+    env, task = made("pup12/velocity", 3, **RANDOM)
+    subtree = task.batch.expand("body_subtreemass")[:, task.view.base]
+    model, fields = task.model, task._model_fields
+    task.layout["payload"][:, 0] = [2.0, 0.0, -1.0]
+    task.layout["link_mass"][:] = 1.0
+    task.layout["friction"][:, 0] = [0.2, 0.8, 1.0]
+    task.layout["kp"][:], task.layout["strength"][:] = 1.1, 0.9
+    for _ in range(3):  # again and again from the nominal numbers
+        task.restore()
+    trunk = task.view.base
+    np.testing.assert_allclose(subtree, np.array([14.76, 12.76, 11.76]), atol=1e-9)  # set_const was called
+    np.testing.assert_allclose(fields["body_inertia"][0, trunk], model.body_inertia[trunk] * 7.2 / 5.2)
+    np.testing.assert_allclose(fields["geom_friction"][0, task.view.foot_geoms[:, 0], 0], 0.2)
+    np.testing.assert_allclose(fields["actuator_gainprm"][:, :, 0], 60.0 * 1.1 * 0.9)
+    np.testing.assert_allclose(fields["actuator_biasprm"][:, :, 1], -60.0 * 1.1 * 0.9)
+    shown = env.spec.group("critic").columns("robot_config")
+    out = {group.name: np.zeros((3, *group.shape)) for group in env.spec.groups}
+    task.observe(np.arange(3, dtype=np.int32), out)
+    np.testing.assert_allclose(
+        out["critic"][:, shown][:, [0, 4, 5]], [[0.2, 2.0, -0.1], [0.8, 0.0, -0.1], [1.0, -1.0, -0.1]]
+    )
+
+
+def test_slippery_feet_slip() -> None:
+    """Gravity that leans forwards by 12 degrees (tan = 0.21): friction 0.1 slides, 1.0 holds."""
+    env, task = made("pup12/velocity", 2, **{**RANDOM, **AT_HOME})
+    for name, value in (("payload", 0.0), ("com", 0.0), ("encoder", 0.0), ("link_mass", 1.0)):
+        task.layout[name][:] = value
+    task.layout["friction"][:, 0] = [0.1, 1.0]
+    lean = math.radians(12.0)
+    task.layout["gravity"][:] = [9.81 * math.sin(lean), 0.0, 9.81 * (1.0 - math.cos(lean))]
+    task.restore()
+    for _ in range(40):
+        env.step(zeros(env))
+    assert task.qvel[0, 0] > 0.4
+    assert abs(task.qvel[1, 0]) < 0.1
+
+
+def test_other_rows_are_left_alone_when_some_begin_anew() -> None:
+    env, task = made("pup12/velocity", 6, **{**EVERYTHING, "episode_seconds": 20.0})
+    for _ in range(5):
+        env.step(torch.randn(6, 12, generator=torch.Generator().manual_seed(0)))
+    rows = np.array([1, 4], dtype=np.int32)
+    others = [0, 2, 3, 5]
+    models = {name: field.numpy() for name, field in task._model_fields.items()}
+    arrays = {**task.memory, **task.layout, "state": task.batch.state, **models}
+    before = {name: array[others].copy() for name, array in arrays.items()}
+    env._follow_up(rows, dict(env._buffers.obs.items()))
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array[others], before[name], err_msg=name)
+    assert (task.memory["action"][rows] == 0.0).all()
+
+
+def test_a_fault_ends_its_own_row() -> None:
+    env, task = made("pup12/velocity", 3, **STILL)
+    twin, _ = made("pup12/velocity", 3, **STILL)
+    env.step(zeros(env)), twin.step(zeros(twin))
+    task.qvel[1, 0] = 1e12
+    step, other = env.step(zeros(env)), twin.step(zeros(twin))
+    assert step.metrics["physics_error"].tolist() == [0.0, 1.0, 0.0]
+    assert step.terminated.tolist() == [False, True, False]
+    assert float(step.reward[1]) == pytest.approx(-2.0)
+    assert all(torch.isfinite(value).all() for value in (*step.obs.values(), *step.final_obs.values()))
+    assert torch.equal(step.obs["policy"][[0, 2]], other.obs["policy"][[0, 2]])
+    assert torch.isfinite(env.step(zeros(env)).reward).all()
+
+
+def test_sums_of_an_episode_are_told_at_its_end() -> None:
+    env, _task = made("pup12/gait_params", 4, seed=1, episode_seconds=1.4)
+    total, squares, count = torch.zeros(4), torch.zeros(4), 0
+    for number in range(70):
+        step = env.step(zeros(env))
+        total += step.reward
+        if (number + 1) * 0.02 > 1.0:
+            squares += step.metrics["velocity_error"] ** 2
+            count += 1
+    terms = [f"{name}_episode" for name in ("tracking_lin_vel", "tracking_ang_vel", "action_rate", "termination")]
+    torch.testing.assert_close(sum(step.metrics[name] for name in terms), total, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(step.metrics["velocity_squares_episode"], squares, atol=1e-5, rtol=1e-4)
+    assert step.metrics["measured_steps_episode"].tolist() == [count] * 4
+    assert bool(step.truncated.all())
+
+
+def test_terms_of_substeps_are_recorded() -> None:
+    """A term that looks into substeps leaves the motion as it is."""
+    plain, _ = made("pup12/velocity", 2, **STILL)
+    rewards = [{"name": "exceed_torque", "weight": -1.0}, {"name": "energy_substeps", "weight": -1.0}]
+    env, task = made("pup12/velocity", 2, rewards=rewards, **STILL)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        action = 3.0 * torch.randn(2, 12, generator=generator)
+        one, two = plain.step(action), env.step(action)
+        assert torch.equal(one.obs["critic"], two.obs["critic"])
+    frame = task._logic.frame
+    assert frame is not None
+    assert frame.substeps is not None
+    torch.testing.assert_close(frame.substeps.torque[:, -1], frame.torque)
+    assert float(two.metrics["exceed_torque_episode"].sum()) < 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"robot": "pup13"}, "no legged robot 'pup13'"),
+        ({"reward_weights": {"alive": 1.0}}, "reward_weights names 'alive', which rewards does not list"),
+        ({"observations": {"policy": ["phase"]}}, "lists phase, and only gaits have one"),
+        ({"observations": {"policy": ["dof_pso"]}}, "no observation 'dof_pso' for 'policy'"),
+        ({"action": "gait_params", "robot": "pup4"}, "pup4 has no leg geometry"),
+        ({"endings": ["head"]}, "endings has 'head'"),
+        ({"commands": {"x": [1.0, -1.0]}}, "commands.x is .* write the smaller number first"),
+        ({"frictoin": 1.0}, "frictoin"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((ValueError, KeyError), match=words):
+        make_legged("pup12/velocity", options)
+
+
+def test_a_robot_must_be_named() -> None:
+    with pytest.raises(ValueError, match="legged:velocity needs a robot"):
+        make_legged("legged:velocity", {})
+
+
+def test_options_that_differ_are_told() -> None:
+    task = make_legged("pup12/velocity", {"noise": 0.5, "episode_seconds": 20.0, "reward_weights": {"energy": 0.0}})
+    assert task.options == {"noise": 0.5, "reward_weights": {"energy": 0.0}}
+    assert "energy_episode" not in task.metrics
+    noise = {part.name: part.noise for part in task.groups[0].components}
+    assert noise["ang_vel"] == 0.1
+    assert dataclasses.asdict(task.groups[0].components[0])["scale"] == 0.25

@@ -1,0 +1,86 @@
+"""SAC-HRL: decisions on points of a continuous scale of skills, their transitions, exact resume, and files refused."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hsd3_cases import HIDDEN, NUM_ENVS, point_skills
+
+from gaitway import OffPolicyRunner, RunnerConfig, make_env
+from gaitway.agents.diayn_policy import DIAYNPolicy, DIAYNPolicyConfig
+from gaitway.functional.decisions import decision_windows
+from gaitway.skills.continuous_skills import ContinuousSkills
+from gaitway.skills.deciding_policy import DECISION, PHASE
+from gaitway.skills.frozen_policy import SkillFileError
+from gaitway.skills.sac_hrl import SACHRL, SACHRLConfig
+from gaitway.skills.sac_hrl_policy import SACHRLPolicy, SACHRLPolicyConfig
+
+LEARNER = {"batch_size": 16, "replay_size": 2000, "learning_starts": 40, "iteration_steps": 28, "update_ratio": 0.1}
+
+
+def continuous():
+    with make_env("point/skills") as env:
+        sizes = DIAYNPolicyConfig(
+            n_skills=4, n_embed=3, actor_hidden=(8,), critic_hidden=(8,), discriminator_hidden=(8,)
+        )
+        return ContinuousSkills.of_policy(DIAYNPolicy(env.spec, sizes, torch.Generator().manual_seed(0)))
+
+
+SKILLS = continuous()
+
+
+def make_runner(**algorithm):
+    env = make_env("point/duck", num_envs=NUM_ENVS, seed=0, max_episode_steps=23)
+    policy = SACHRLPolicy(env.spec, SACHRLPolicyConfig(**HIDDEN), torch.Generator().manual_seed(3), skills=SKILLS)
+    learner = SACHRL(policy, SACHRLConfig(**(LEARNER | algorithm)), num_envs=NUM_ENVS)
+    return OffPolicyRunner(env, learner, RunnerConfig(total_steps=10**9))
+
+
+def test_skills_are_kept_between_decisions_and_played_by_the_frozen_policy():
+    runner = make_runner(iteration_steps=400)
+    runner.learn(400)
+    ws = runner.rollout
+    phase, decision = ws[PHASE], ws[DECISION]
+    assert decision.shape[-1] == 3
+    kept = phase[1:] != 0
+    assert torch.equal(decision[1:][kept], decision[:-1][kept])
+    assert not torch.equal(decision[1:][~kept], decision[:-1][~kept])
+    columns = runner.policy.low.columns
+    seen = ws["env/obs/policy"][: ws.T].flatten(0, 1).index_select(-1, columns)
+    torch.testing.assert_close(SKILLS.act(seen, decision.flatten(0, 1)), ws["action"].flatten(0, 1))
+    windows = decision_windows(phase, ws["env/reward"], ws["env/terminated"], ws["env/truncated"], 5, 0.99)
+    replay, algorithm = runner.replay, runner.algorithm
+    algorithm._attach(replay)
+    batch = algorithm.transitions(replay.slots(replay.stop_row - 1, replay.stop_row))  # the newest whole row
+    torch.testing.assert_close(batch["reward"], windows["reward"][-1], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(batch["discount"], windows["discount"][-1])
+    assert torch.equal(batch["critic"][:, -1].long(), phase[-5])
+
+
+def test_it_learns_and_resumes_exactly_in_the_midst_of_a_decision():
+    whole, twin = make_runner(), make_runner()
+    before = whole.parameters_sha256()
+    whole.learn(9 * 28)
+    assert whole.parameters_sha256() != before
+    state = copy.deepcopy(whole.state_dict())
+    assert (state["carried"]["decision/memory"][:, 0] > 0).any()
+    twin.load_state_dict(state)
+    for runner in (whole, twin):
+        runner.learn(4 * 28)
+    assert twin.parameters_sha256() == whole.parameters_sha256()
+    assert set(whole.algorithm.level.critic_engine.statistics) >= {"loss/critic", "q_mean", "residual_variance"}
+    assert whole.algorithm.level.target_entropy == -3.0
+
+
+def test_a_file_of_skills_with_goals_is_refused(tmp_path):
+    spec = make_env("point/duck", num_envs=1).spec
+    point_skills().save(tmp_path / "file")
+    for path in (str(tmp_path / "file"), "walker"):
+        with pytest.raises(SkillFileError, match=r"holds skills that pursue goals.*use algorithm=hsd3"):
+            SACHRLPolicy(spec, SACHRLPolicyConfig(skills=path))
+    with pytest.raises(SkillFileError, match=r"agent\.skills names no skill file"):
+        SACHRLPolicy(spec)
+    SKILLS.save(tmp_path / "continuous")
+    assert SACHRLPolicy(spec, SACHRLPolicyConfig(skills=str(tmp_path / "continuous"))).decision_size == 3
