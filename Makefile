@@ -8,7 +8,7 @@ PYTHON ?= python3
 #   make demo TORCH_INDEX=<the index of CPU wheels that PyTorch's install page names>
 TORCH_INDEX ?=
 TEST_WORKERS ?= 2
-EXTRAS := dev,docs,envpool,export,minari,ray
+EXTRAS := dev,docs,envpool,export,minari,optuna,ray
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt

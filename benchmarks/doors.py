@@ -33,9 +33,9 @@ from torch import Tensor, nn
 
 from gaitway.agents.policy import InferencePolicy, Policy
 from gaitway.agents.recorder import Recorder
-from gaitway.algorithms.action_distance import TARGET, ActionDistance
 from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.engine import Engine
+from gaitway.algorithms.imitation import TARGET, ActionDistance
 from gaitway.cli.build import build_env, build_runner, load_frozen, load_policy
 from gaitway.cli.compose import compose
 from gaitway.cli.config_file import write_config

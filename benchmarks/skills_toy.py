@@ -42,7 +42,8 @@ from _rounds import machine, revision
 import gaitway
 from gaitway.skills.skill_file import Skills
 
-SUCCESS, GAP, MARGIN = 0.9, 0.1, 0.1
+SUCCESS, GAP, MARGIN = 0.9, 0.15, 0.1
+"""`GAP` was 0.1 until three honest runs had shown 0.03, 0.06 and 0.12; the twin shows 0.39 and more."""
 TRIALS = 200
 CTRL_EPS = 0.3
 SETTINGS: dict[str, Any] = {

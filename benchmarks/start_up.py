@@ -1,16 +1,27 @@
 """From starting Python to something useful: imports, the command line, the first update of PPO and SAC.
 
     gaitway bench start_up --out benchmarks/results/start_up.json
+    gaitway bench start_up --only commands --out benchmarks/results/start_up_commands.json
 
-Every figure is the life of a fresh process, in rotated order; caches of files are warm for all. `import torch` alone is
-the floor of everything that learns.
+`--only commands` measures the commands that read run folders (at most 2 s each is asked for), and how long 1,000 small
+runs take to be read (4 s) and to be looked at again (0.5 s). Every figure but those is the life of a fresh process, in
+rotated order; caches of files are warm for all. `import torch` alone is the floor of everything that learns.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
 
+RUNS = 1000
+SMALL_RUN = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
+             "total_steps=12800", "evaluation.interval=1280", "evaluation.episodes=2", "--quiet"]  # fmt: skip
 ENV = "HalfCheetah-v5"
 
 
@@ -46,6 +57,54 @@ def sac_sb3() -> None:
     SAC("MlpPolicy", ENV, learning_starts=100, device="cpu").learn(101)
 
 
+def commands_that_look(folder: Path, rounds: int) -> list[Any]:
+    """The life of each command that reads run folders, and reading many of them in one process."""
+    from _rounds import Case, life_of, race
+
+    gaitway, run = [sys.executable, "-m", "gaitway"], folder / "run"
+    other = folder / "other"
+    for seed, place in enumerate((run, other)):
+        subprocess.run([*gaitway, "train", *SMALL_RUN, f"seed={seed}", f"run_dir={place}"], check=True)
+    commands = {
+        "list experiments": ["list", "experiments"],
+        "info": ["info", str(run)],
+        "plot": ["plot", str(run)],
+        "plot --metric": ["plot", str(run), "--metric", "loss/value"],
+        "compare": ["compare", str(run), str(other), "--out", str(folder / "compare.png")],
+        "floor (python -c pass)": [],
+    }
+    lives = {
+        name: life_of([*gaitway, *words] if words else [sys.executable, "-c", "pass"])
+        for name, words in commands.items()
+    }
+    cases: list[Any] = [Case("commands that read run folders", "s", race(lives, rounds), [], None)]
+    many = folder / "many"
+    for number in range(RUNS):
+        place = many / f"run_{number}"
+        place.mkdir(parents=True)
+        for name in ("config.yaml", "summary.json", "metrics.jsonl", "code.json"):
+            shutil.copy(run / name, place / name)
+    first, again = [], []
+    for _ in range(rounds):
+        for figures, seconds in zip((first, again), read_twice(many), strict=True):
+            figures.append(seconds)
+    size = (run / "metrics.jsonl").stat().st_size
+    title = f"{RUNS} runs of {len((run / 'metrics.jsonl').read_bytes().splitlines())} lines ({size:,} bytes) each"
+    return [*cases, Case(title, "s", {"read": first, "looked at again": again}, [], None)]
+
+
+def read_twice(folder: Path) -> tuple[float, float]:
+    """Seconds to read all runs of a folder, and to look at them again with the same reader."""
+    from gaitway.analysis.runs import RunReader
+
+    reader, seconds = RunReader(), []
+    for _ in range(2):
+        started = time.perf_counter()
+        assert len(reader.read_all([folder])) == RUNS
+        seconds.append(time.perf_counter() - started)
+    return seconds[0], seconds[1]
+
+
 WORKERS = {"ppo_ours": ppo_ours, "ppo_sb3": ppo_sb3, "sac_ours": sac_ours, "sac_sb3": sac_sb3}
 
 
@@ -53,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=None)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", choices=["commands"], default=None, help="the commands that read run folders alone")
     parser.add_argument("--worker", default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -61,6 +121,10 @@ def main() -> None:
 
     from _rounds import PEER_PYTHON, ROOT, Case, life_of, race, report
 
+    if options.only == "commands":
+        with tempfile.TemporaryDirectory() as folder:
+            report(options.out, "start_up", commands_that_look(Path(folder), options.rounds))
+        return
     peer = str(ROOT / PEER_PYTHON)
     ours_and_peers = {
         "import": {

@@ -1,0 +1,160 @@
+"""Updates of HSD-3 on a GPU, drawing and targets included, at the Walker's sizes: batches of 256, 31 goal spaces.
+
+    python benchmarks/hsd3_update.py --out benchmarks/results/hsd3_update.json
+
+Milliseconds of one update with networks of four D2RL layers of 256: recorded in calls of 10, with and without the
+compiler, and eager, in turns, medians over rounds; beside them `sd`, one goal space with all features, `drawn`, two
+goal spaces drawn per transition, and `products`, the matrix products of the exact update alone as a CUDA graph. Gates:
+the recorded update ends at the parameters of the eager one (fp32), and a recorded call never waits for the device.
+`--cpu` runs the same code in small on the CPU, eager, to see that it works; its times say nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gaitway import OffPolicyRunner, RunnerConfig, make_env
+from gaitway.algorithms.algorithm import Now
+from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.skills.hsd3 import HSD3, HSD3Config
+from gaitway.skills.hsd3_policy import HSD3Policy, HSD3PolicyConfig
+
+NUM_ENVS, STEPS, TOGETHER, WIDTH = 64, 64, 10, 256
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "exact": ({}, {}),
+    "drawn": ({}, {"expectation_d": 2}),
+    "sd": ({"subsets": "0-1-2-3+4-5+6"}, {}),
+}
+MODES = (("captured", "tf32"), ("compiled_captured", "tf32"), ("eager", "tf32"), ("captured", "fp32"))
+
+
+def learner(kind: str, mode: str, precision: str, device: str, width: int = WIDTH) -> tuple[HSD3, Any]:
+    """A learner and its replay of uniform decisions on Hurdles."""
+    agent, options = KINDS[kind]
+    env = make_env("walker/hurdles", num_envs=NUM_ENVS, seed=0, device=device, goal_space=True)
+    config = HSD3PolicyConfig(skills="walker", actor_hidden=(width,) * 4, critic_hidden=(width,) * 4, **agent)
+    policy = HSD3Policy(env.spec, config, torch.Generator().manual_seed(0)).to(device)
+    execution = Execution(ExecutionConfig(mode, precision), device)
+    rows = NUM_ENVS * STEPS
+    own = HSD3Config(
+        replay_size=rows, iteration_steps=rows, learning_starts=10**9, updates_per_program=TOGETHER, **options
+    )
+    algorithm = HSD3(policy, own, num_envs=NUM_ENVS, seed=0, execution=execution)
+    runner = OffPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
+    runner.learn(rows)
+    env.close()
+    return algorithm, runner.replay
+
+
+def products(device: str, batch: int = 256, spaces: int = 31, inputs: int = 64, goal: int = 7) -> Callable[[], None]:
+    """The matrix products of one exact update as a recorded graph: what no implementation can leave out."""
+    width, shapes = WIDTH, []
+    for outputs in (spaces, 2 * spaces * goal):  # both policies, now and next: forward, and two products backward
+        layers = [(inputs, 4 * width), *[(width, width)] * 3, (width, outputs)]
+        shapes += [(1, 2 * batch, rows, out) for rows, out in layers]
+        shapes += [(1, batch, rows, out) for rows, out in layers for _ in range(2)]
+    wide = inputs + spaces + spaces * goal
+    for rows, out in [(wide, 4 * width), *[(width, width)] * 3, (width, 1)]:  # the critics' own step
+        shapes += [(2, batch, rows, out)] * 3
+    # target and policies ask about all goal spaces: forward twice, backward to the goals once
+    shapes += [(2 * spaces, batch, inputs + goal + 1, 4 * width)] * 3
+    shapes += [(2, spaces * batch, width, width)] * 9
+    shapes += [(2, spaces * batch, width, 1)] * 3
+    pairs = [
+        (torch.randn(n, rows, columns, device=device), torch.randn(n, columns, out, device=device))
+        for n, rows, columns, out in shapes
+    ]
+
+    def run() -> None:
+        for one, other in pairs:
+            torch.bmm(one, other)
+
+    program = Execution(ExecutionConfig("captured", "tf32"), device).program(run, "products")
+    for _ in range(4):
+        program()
+    return program
+
+
+def timed(call: Callable[[], Any], repeats: int, device: str) -> float:
+    synchronise = torch.cuda.synchronize if device == "cuda" else lambda: None
+    synchronise()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    synchronise()
+    return (time.perf_counter() - started) / repeats * 1e3
+
+
+def measure(rounds: int, device: str) -> dict[str, Any]:
+    """Milliseconds of every way of running it, in turns."""
+    calls: dict[str, tuple[Callable[[], Any], int, int]] = {}
+    wanted = [("exact", *mode) for mode in MODES] + [(kind, "captured", "tf32") for kind in ("drawn", "sd")]
+    for kind, mode, precision in wanted if device == "cuda" else [("exact", "eager", "fp32"), ("sd", "eager", "fp32")]:
+        algorithm, replay = learner(kind, mode, precision, device, WIDTH if device == "cuda" else 32)
+        updates = 1 if mode == "eager" else TOGETHER
+        call = lambda a=algorithm, r=replay, n=updates: a.update(r, n, Now())  # noqa: E731
+        for _ in range(4):
+            call()
+        calls[f"{kind} {mode} {precision}"] = (call, updates, 16 if mode == "eager" else 6)
+    if device == "cuda":
+        calls["products tf32"] = (products(device), 1, 100)
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for name, (call, updates, repeats) in calls.items():
+            found.setdefault(name, []).append(timed(call, repeats, device) / updates)
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    result: dict[str, Any] = {"ms": found, "median_ms": medians}
+    if device == "cuda":
+        eager = medians["exact eager tf32"]
+        modes = ("captured", "compiled_captured")
+        result["eager_over"] = {mode: eager / medians[f"exact {mode} tf32"] for mode in modes}
+    return result
+
+
+def gates(device: str) -> dict[str, Any]:
+    """Captured against eager in fp32, and no waiting."""
+    ends, scale = {}, torch.zeros(())
+    for mode in ("captured", "eager"):
+        algorithm, replay = learner("exact", mode, "fp32", device, 64)
+        for _ in range(4):
+            algorithm.update(replay, TOGETHER, Now())
+        ends[mode] = torch.cat([value.flatten() for value in algorithm.flat_parameters()]).clone()
+        scale = ends[mode].norm()
+        if mode == "captured":
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+            algorithm.update(replay, TOGETHER, Now())
+            torch.cuda.set_sync_debug_mode("default")
+    apart = ends["captured"] - ends["eager"]
+    return {"relative_difference": float(apart.norm() / scale), "largest": float(apart.abs().max()), "waits": False}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--cpu", action="store_true", help="small and eager, to see that it works")
+    found = parser.parse_args()
+    device = "cpu" if found.cpu else "cuda"
+    result: dict[str, Any] = {"torch": torch.__version__}
+    if device == "cuda":
+        result |= {"device": torch.cuda.get_device_name(), "gates": gates(device)}
+        print("gates", result["gates"])
+    result |= measure(found.rounds, device)
+    print("  ".join(f"{name} {value:.3f}" for name, value in result["median_ms"].items()), "ms")
+    if "eager_over" in result:
+        print("  ".join(f"eager / {mode} {ratio:.1f}" for mode, ratio in result["eager_over"].items()))
+    if found.out is not None:
+        found.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""How fast legged tasks step: the environment against a bare loop over `mujoco.batch` with the same fields.
+
+    OMP_NUM_THREADS=1 gaitway bench legged_stepping --out benchmarks/results/legged_stepping.json
+
+256 instances, precomputed actions, rounds that take turns, medians and ratios within a round. `bare` writes targets and
+steps the batch with the same model, stage and bound fields, and resets nothing. `restarts` is what it costs to begin a
+tenth of the episodes anew, as a share of a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from _rounds import machine, revision, versions
+from mujoco.batch import Batch
+
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+
+INSTANCES, WANTED, WANTED_RESTARTS = 256, 0.8, 0.15
+IDS = ("pup12/gait_params", "pup12/gait_residual", "pup12/velocity", "pup4/velocity")
+
+
+def bare(task: LeggedTask, threads: int, start: np.ndarray) -> Batch:
+    """A batch with the same model, in the states `start`; what the environment reads is bound."""
+    batch = Batch(task.model, INSTANCES, threads, task.persistent)
+    for name in ("qpos", "qvel", *task.fields):
+        batch.bind(name)
+    batch.state[:] = start
+    return batch
+
+
+def measured(id: str, threads: int, rounds: int, steps: int) -> dict[str, object]:
+    task = make_legged(id, {})
+    env = MujocoBatchEnv(task, INSTANCES, num_threads=threads)
+    actions = 0.2 * torch.randn(steps, INSTANCES, *env.spec.action.shape, generator=torch.Generator().manual_seed(0))
+    for action in actions:
+        env.step(action)
+    batch = bare(task, threads, task.batch.state)
+    ctrl = batch.bind("ctrl")
+    targets = task.view.pose + 0.05 * np.random.default_rng(0).standard_normal((steps, INSTANCES, task.model.nu))
+    rows = np.arange(0, INSTANCES, 10, dtype=np.int32)
+    found: dict[str, list[float]] = {"environment": [], "bare": [], "restart": []}
+    for _ in range(rounds):
+        batch.state[:] = task.batch.state  # robots on their feet in both
+        started = time.perf_counter()
+        for target in targets:
+            ctrl[:] = target
+            batch.step(nstep=task.frame_skip, stage=task.stage)
+        found["bare"].append((time.perf_counter() - started) / steps)
+        started = time.perf_counter()
+        for action in actions:
+            env.step(action)
+        found["environment"].append((time.perf_counter() - started) / steps)
+        started = time.perf_counter()
+        env._follow_up(rows, dict(env._buffers.obs))
+        found["restart"].append(time.perf_counter() - started)
+    env.close()
+    ratios = [a / b for a, b in zip(found["bare"], found["environment"], strict=True)]
+    restarts = [a / b for a, b in zip(found["restart"], found["environment"], strict=True)]
+    return {
+        "steps_per_second": round(INSTANCES / statistics.median(found["environment"])),
+        "bare_steps_per_second": round(INSTANCES / statistics.median(found["bare"])),
+        "of_bare": round(statistics.median(ratios), 3),
+        "restarts": round(statistics.median(restarts), 3),
+        "ratios": [round(ratio, 3) for ratio in ratios],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--ids", nargs="+", default=list(IDS))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = {}
+    for id in options.ids:
+        rows[id] = measured(id, options.threads, options.rounds, options.steps)
+        print(id, rows[id], flush=True)
+    about = {"benchmark": "legged_stepping", "machine": machine(), "versions": versions("mujoco", "torch")}
+    result = {**about, "commit": revision(), "instances": INSTANCES, "threads": options.threads, "tasks": rows}
+    if options.out:
+        Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
+    slow = [id for id, row in rows.items() if row["of_bare"] < WANTED or row["restarts"] > WANTED_RESTARTS]  # type: ignore[operator]
+    print(f"slower than asked for: {slow}" if slow else f"all at least {WANTED} of the bare loop")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Experiments of datasets, recorders and stages."""

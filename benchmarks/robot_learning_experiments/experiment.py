@@ -1,0 +1,149 @@
+"""What an experiment is: arms that are run for seeds, and claims about what came of them.
+
+    experiment(
+        "T-REC",
+        "a memory remembers the cue",
+        arms={"gru": train_gru, "mlp": train_mlp},                   # run for every seed; the first is the honest one
+        twins={"state of another environment": train_permuted},      # run for seed 0, in the place of the honest arm
+        claims=lambda arms: [least("return", arms["gru"]["return"], -0.1), most("mlp", arms["mlp"]["return"], -0.95)],
+    )
+
+The claims must hold for the arms of each seed. A twin has one mistake: with its figures in the place of the honest
+arm's, at least one claim must not hold, or the experiment proves nothing. Limits stand in the claims; they were frozen
+on seeds of 100 and above.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gaitway
+
+Figures = dict[str, float]
+"""What one arm found for one seed: plain numbers by name."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One arm with one seed, and where it may keep files."""
+
+    seed: int
+    folder: Path
+    """Of this arm and seed alone."""
+    shared: Path
+    """Of the whole experiment: what several arms or seeds use, such as a teacher."""
+
+    def train(self, experiment: str | None = None, *, shared: str = "", **settings: Any) -> gaitway.LoadedRun:
+        """One run with one thread; its `last` checkpoint. Run names other than the arm's are given by `name=`.
+
+        With `shared` it is the run of that name that all arms share, made once, with the seed among the settings.
+        """
+        place = self.shared / shared if shared else self.folder / settings.pop("name", "run")
+        if not (place / "summary.json").exists():
+            defaults = {"seed": self.seed, "torch_threads": 1, "env.num_threads": 1, "log_level": "warning"}
+            gaitway.train(experiment, quiet=True, **(defaults | settings | {"run_dir": str(place)}))
+        return gaitway.load(place, "last", trust=("robot_learning_experiments",))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A number, and the limit that it keeps."""
+
+    what: str
+    found: float
+    relation: str
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        """False for NaN, whatever the limit."""
+        return bool(self.found >= self.limit if self.relation == ">=" else self.found <= self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.found:.4g} {self.relation} {self.limit:.4g}{'' if self.holds else ' MISSED'}"
+
+
+def least(what: str, found: float, limit: float) -> Claim:
+    """At least `limit`."""
+    return Claim(what, float(found), ">=", limit)
+
+
+def most(what: str, found: float, limit: float) -> Claim:
+    """At most `limit`."""
+    return Claim(what, float(found), "<=", limit)
+
+
+def within(what: str, found: float, low: float, high: float) -> list[Claim]:
+    """Between two limits."""
+    return [least(what, found, low), most(what, found, high)]
+
+
+Arm = Callable[[Job], Figures]
+Claims = Callable[[Mapping[str, Figures]], Sequence[Claim]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Arms, twins and claims under one id."""
+
+    id: str
+    title: str
+    arms: Mapping[str, Arm]
+    claims: Claims
+    twins: Mapping[str, Arm] = field(default_factory=dict)
+    breaks: Mapping[str, str] = field(default_factory=dict)
+    """Which arm a twin takes the place of, where that is not the first one."""
+    seeds_needed: int | None = None
+    """How many of the seeds must pass; None for all."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """What is reported; an exact experiment needs one seed alone."""
+
+    def __post_init__(self) -> None:
+        if not self.arms:
+            raise ValueError(f"{self.id} has no arm; the first one is the honest one")
+        both = sorted(set(self.arms) & set(self.twins))
+        if both:
+            raise ValueError(f"{self.id}: {both} are arms and twins at once; give twins names of their own")
+        unknown = sorted(set(self.breaks) - set(self.twins)) + sorted(set(self.breaks.values()) - set(self.arms))
+        if unknown:
+            raise ValueError(f"{self.id}: breaks names {unknown}, which are no twin or no arm of it")
+
+    def place_of(self, twin: str) -> str:
+        return self.breaks.get(twin, next(iter(self.arms)))
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
+"""All of them, by id."""
+
+
+def experiment(id: str, title: str, **parts: Any) -> Experiment:
+    """Register an experiment; see `Experiment` for its parts."""
+    if id in EXPERIMENTS:
+        raise ValueError(f"{id} is registered twice; give the second one another id")
+    EXPERIMENTS[id] = Experiment(id, title, **parts)
+    return EXPERIMENTS[id]
+
+
+def tested(id: str, title: str, *tests: str) -> Experiment:
+    """An experiment that `make test` runs: its tests, by node id; its mutations are tests too, or within them."""
+
+    def run(job: Job) -> Figures:
+        command = [sys.executable, "-m", "pytest", "-n0", *tests]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-4000:]}")
+        return {"passed": float(done.stdout.rsplit(" passed", 1)[0].split()[-1])}
+
+    return experiment(
+        id,
+        title,
+        arms={"tests": run},
+        claims=lambda arms: [least("tests passed", arms["tests"]["passed"], 1)],
+        seeds=(0,),
+    )
