@@ -124,7 +124,7 @@ class RayWorker(Worker):
 
 
 def _start_cluster() -> None:
-    """`ray.init` puts an exit in the place of the program's SIGTERM handler, with which a run saves itself: put that back."""
+    """`ray.init` replaces the SIGTERM handler, with which a run saves itself, by an exit: put it back."""
     handler = signal.getsignal(signal.SIGTERM)
     ray.init(include_dashboard=False, logging_level=logging.WARNING)
     if threading.current_thread() is threading.main_thread():
