@@ -14,7 +14,7 @@ from mujoco.batch import Batch
 from gaitway.core.seeding import instance_generator
 from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.check import check_env
-from gaitway.envs.mujoco_batch import MujocoBatchEnv, choose_num_threads
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.gym_v5.runners import asset_spec
 from gaitway.envs.vec_env import ActionSpec, Component, ObservationGroup, Step
@@ -336,16 +336,6 @@ def test_ages() -> None:
         env.set_elapsed(torch.zeros(2))
     env.set_elapsed(torch.tensor([9, 0]))
     assert env.step(torch.zeros(2, 6)).truncated.tolist() == [True, False]
-
-
-def test_number_of_threads() -> None:
-    assert choose_num_threads(3, 1) == 3
-    assert choose_num_threads(None, 1) == 1
-    assert choose_num_threads(None, 10_000) >= 1
-    with pytest.raises(ValueError, match="num_threads is 0"):
-        choose_num_threads(0, 4)
-    with pytest.raises(ValueError, match="num_threads is True"):
-        choose_num_threads(True, 4)
 
 
 def test_a_task_serves_one_environment() -> None:

@@ -1,5 +1,7 @@
 """Style: its pairs, its reward by independent arithmetic, what its discriminator learns, and broken twins."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -276,3 +278,17 @@ def test_the_clip_of_the_library_is_the_toys_reference():
     angle = 2 * np.pi * np.arange(51) / 50
     np.testing.assert_allclose(clip.frames.joint_positions[:, 0], 0.5 * np.sin(angle), atol=1e-12)
     np.testing.assert_allclose(clip.frames.joint_velocities[:, 0], np.pi * np.cos(angle), atol=1e-12)
+
+
+def test_ended_steps_without_final_observations_never_reach_the_discriminator():
+    spec = dataclasses.replace(SPEC, final_observations="previous")
+    source, ws = StyleReward(spec, "oscillator", **SMALL), swinging(0.3)
+    assert "env/truncated" in source.reads
+    source.annotate(ws)
+    done = ws["env/done"]
+    assert bool((ws["reward/style"][done] == 0).all())
+    assert bool((ws["reward/style"][~done] != 0).any())
+    rows = source._genuine(ws, source._pairs(ws))
+    assert len(rows) == int((~done).sum())
+    exact = make()
+    assert len(exact._genuine(ws, exact._pairs(ws))) == done.numel()  # the twin: ended steps are pairs there

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
@@ -36,11 +35,11 @@ from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.algorithms.svpg import SVPG, SVPGConfig
 from gaitway.algorithms.td3 import TD3, TD3BC, TD3BCConfig, TD3Config
 from gaitway.core.config import ConfigError, choose, configuration, from_config, resolve_class, to_config
+from gaitway.core.cpus import choose_num_threads, usable_cpus
 from gaitway.core.execution import Execution, ExecutionConfig, check_device
 from gaitway.core.ranges import Count, Positive
 from gaitway.core.trust import Origin, speaker, speaking
 from gaitway.data.dataset import DataConfig
-from gaitway.envs.mujoco_batch import choose_num_threads
 from gaitway.runners.evolution import EvolutionRunner
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
@@ -123,7 +122,7 @@ class EnvConfig:
     """Which environment, and how many of it."""
 
     id: str = "walker/run"
-    """A native id (`gaitway list envs`), `gymnasium:ID`, `envpool:ID` or `package.module:Name`."""
+    """A native id (`gaitway list envs`), `gymnasium:ID`, `envpool:ID`, `mjlab:ID` or `package.module:Name`."""
     num_envs: Count = 64
     num_threads: Count | None = None
     """Simulator threads; null: one per core, but not more than instances."""
@@ -302,4 +301,4 @@ def _choose_torch_threads(config: TrainConfig) -> int:
     agent = to_config(config.agent)
     width = max((size for key, sizes in agent.items() if key.endswith("hidden") for size in sizes), default=0)
     wanted = 2 if config.algorithm.batch_size * width >= LARGE_UPDATE else 1
-    return min(wanted, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return min(wanted, usable_cpus())

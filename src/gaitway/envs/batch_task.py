@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch, SimulationError
 
 from gaitway.envs.episode_numbers import EpisodeNumbers
 from gaitway.envs.robots import world
 from gaitway.envs.robots.robot import Robot
 from gaitway.envs.vec_env import ActionSpec, Drive, ObservationGroup, Pooled
+
+if TYPE_CHECKING:
+    from mujoco.batch import Batch, SimulationError
 
 STAGE_NONE = int(mujoco.mjtStage.mjSTAGE_NONE)
 STAGE_POSITION = int(mujoco.mjtStage.mjSTAGE_POS)
@@ -197,6 +199,8 @@ class BatchTask:
         With `senses_last` sensors are off until the last substep. The states are the same bit for bit, and a step of
         the Walker takes 6 % less time, one of the Humanoid 2 %.
         """
+        from mujoco.batch import SimulationError  # here: simulators of others come with a MuJoCo that has none
+
         failed: SimulationError | None = None
         if self._flags is not None and substeps > 1:
             self._flags[...] = self.model.opt.disableflags | NO_SENSORS
@@ -275,6 +279,8 @@ class SettledTask(BatchTask):
 
     def settle_new(self, numbers: np.ndarray) -> None:
         """Let the instances `numbers` (int32) settle, or skip it, as their layout says."""
+        from mujoco.batch import SimulationError
+
         settles = self.layout["settle"][numbers] != 0.0
         # an instance that MuJoCo refuses to step will be refused in its next step too, and ends there as a fault
         with contextlib.suppress(SimulationError):

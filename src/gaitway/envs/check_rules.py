@@ -29,6 +29,10 @@ def check_final_obs(trace: Trace, spec: EnvSpec, findings: Findings) -> None:
     if ((~trace.done | spec.reset_rows) & ~arrived).any():
         findings.add("final differs", "final_obs differs from obs where no episode was reset; they must be equal")
     done = trace.done
+    if spec.final_observations == "previous":
+        if (done & ~_equal(final, before)).any():
+            findings.add("final", "final_obs is not the observation before the last step, which the spec says it is")
+        return
     if spec.reset_rows or not done.any() or _equal(obs, before)[~done].all():
         return  # an observation that never changes says nothing about ends
     if arrived[done].all():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import torch
 from mujoco.batch import Batch, SimulationError
 from torch import Tensor
 
+from gaitway.core.cpus import choose_num_threads
 from gaitway.core.seeding import EpisodeStreams
 from gaitway.core.user_code import UserCode, UserCodeError, blamed, place_of
 from gaitway.envs.batch_task import NUMBERS, STAGE_NONE, Arrays, BatchTask, Rows, action_spec
@@ -443,16 +443,6 @@ class MujocoBatchEnv(VecEnv):
 
 def _tensors(arrays: Arrays) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-
-
-def choose_num_threads(num_threads: int | None, num_envs: int) -> int:
-    """The fixed rule: what was asked for, else one thread per usable CPU, but no more than instances."""
-    if num_threads is None:
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(available, max(1, num_envs))
-    if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
-        raise ValueError(f"num_threads is {num_threads!r}; use a positive integer, or None for one per CPU")
-    return num_threads
 
 
 def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:

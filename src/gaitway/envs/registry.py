@@ -6,6 +6,7 @@
 | `toy/cue`, `point/skills` | batched toys on arrays |
 | `gymnasium:CartPole-v1` | any registered gymnasium environment |
 | `envpool:HalfCheetah-v5` | any EnvPool environment |
+| `mjlab:Mjlab-Cartpole-Balance` | any task of mjlab, where that is installed |
 | `package.module:Name` | a class of yours, called with the same keyword arguments |
 """
 
@@ -117,6 +118,10 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
         from gaitway.envs.gym.envpool_env import EnvPoolEnv
 
         return EnvPoolEnv(rest, **common, **options)
+    if prefix == "mjlab" and rest:
+        from gaitway.envs.manager_env import make_mjlab
+
+        return make_mjlab(rest, **common, **options)
     if rest:
         return _make_own(id, common, options)
     raise ValueError(f"no environment {id!r}; {_nearest(id)}")
@@ -182,7 +187,7 @@ def _nearest(id: str) -> str:
     close = [bare[match] for match in difflib.get_close_matches(id, list(bare), 3, 0.5)]
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return "`gaitway list envs` names ours; others are gymnasium:ID, envpool:ID and package.module:Name"
+    return "`gaitway list envs` names ours; others are gymnasium:ID, envpool:ID, mjlab:ID and package.module:Name"
 
 
 def _seed(seed: int | Sequence[int]) -> int | Sequence[int]:

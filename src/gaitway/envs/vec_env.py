@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -222,6 +222,10 @@ class EnvSpec:
     """Figures of an evaluation that are no means over its episodes, of totals of episodes."""
     reset_rows: bool = False
     """True if the environment needs a step of its own to reset after an end; `Step.valid` is false in that step."""
+    final_observations: Literal["exact", "previous"] = "exact"
+    """What `final_obs` holds where an episode ended: the final observation, or, of simulators that do not tell it, the
+    one before the last step. Values at time limits are then those of that observation, and motion priors leave such
+    steps out."""
     exact_state: bool = True
     """True if an environment restored by `load_state_dict` continues bit for bit."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -269,7 +273,7 @@ class EnvSpec:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
         plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
-        _say_only(plain, EnvSpec, ("drive",))
+        _say_only(plain, EnvSpec, ("drive", "final_observations"))
         if not self.pooled:
             del plain["pooled"]
         _say_only(plain["action"], ActionSpec, ("scale", "offset", "meaning"))

@@ -8,7 +8,8 @@ the penalty is on the gradient by what D reads, which is normalised.
     reward/style = scale * r(D(s, s')),   with `times_dt` times the seconds of a step
 
 The reward of a rollout comes from D as it was before it learnt from that rollout. Where a step terminated it is 0: a
-replay does not keep what such a step led to.
+replay does not keep what such a step led to. Where a simulator does not tell final observations
+(`EnvSpec.final_observations`), steps that end an episode are no pairs: D never sees them, and their reward is 0.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ class StyleReward(nn.Module):
         self.penalty, self.decays = gradient_penalty, (trunk_decay, head_decay)
         self.motions = library.fingerprint
         self.reads = (f"env/obs/{group}", "env/terminated")
+        self._ends_unknown = spec.final_observations != "exact"
+        if self._ends_unknown:
+            self.reads += ("env/truncated",)
         generator = np.random.Generator(np.random.Philox(named_sequence(seed, "style clips")))
         expert = features.draw_pairs(library, generator, expert_pairs, spec.control_dt)
         drawn = torch.stack([torch.from_numpy(each) for each in expert], 1).float()
@@ -113,13 +117,13 @@ class StyleReward(nn.Module):
 
     def annotate(self, ws: Workspace) -> None:
         score = self.discriminator(self._read(self._pairs(ws)))
-        ended = ws["env/terminated"][: ws.T]
+        ended = (ws["env/done"] if self._ends_unknown else ws["env/terminated"])[: ws.T]
         ws["reward/style"] = torch.where(ended, 0.0, self.scale * self.form.reward(score))
 
     def update(self, ws: Workspace, now: Now) -> dict[str, Tensor]:
         with torch.no_grad():
             pairs = self._pairs(ws)
-            rows = pairs[ws["env/valid"]] if "env/valid" in ws else pairs.flatten(0, 1)
+            rows = self._genuine(ws, pairs)
             both = torch.cat((rows, self._drawn(self.expert, len(rows))))
             self.normaliser.update(both)
             if self.replay is not None:
@@ -153,6 +157,12 @@ class StyleReward(nn.Module):
         """The features of every step and of what it led to, raw: [T, B, 2, D]."""
         name = self.reads[0]
         return torch.stack((ws[name][: ws.T].float(), ws.following(name).float()), -2)
+
+    def _genuine(self, ws: Workspace, pairs: Tensor) -> Tensor:
+        """Those of `pairs` [T, B, 2, D] that were a step: [N, 2, D]."""
+        if "env/valid" in ws:
+            return pairs[ws["env/valid"]]
+        return pairs[~ws["env/done"][: ws.T]] if self._ends_unknown else pairs.flatten(0, 1)
 
     def _read(self, pairs: Tensor) -> Tensor:
         """What D reads of raw pairs: [..., 2, D] -> [..., 2 D]."""

@@ -21,6 +21,7 @@ from gaitway.cli.sweep.folder import OVER, SWEEPS, Record, SweepFolder
 from gaitway.cli.sweep.plan import SweepConfig, Trial, planned_trials, read_sweep, seeds_of
 from gaitway.cli.sweep.search import Search
 from gaitway.core.config import ConfigError, from_config
+from gaitway.core.cpus import usable_cpus
 from gaitway.core.trust import run_folder_around
 
 
@@ -141,7 +142,7 @@ def plan_of(config: SweepConfig, trial: Trial, workers: int) -> dict[str, Any]:
     from gaitway.cli.compose_run import compose_run
     from gaitway.core.config import to_config
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cpus()
     metric = config.optuna.metric if config.optuna is not None else None
     arguments = [*config.settings, *([f"evaluation.metric={metric}"] if metric else []), *trial.arguments]
     made, composed = compose_run(arguments, config.config_dir, max(1, cores // workers))

@@ -1,0 +1,248 @@
+"""Adapters of foreign simulators, against the physics behind each API, and ours in rsl_rl's form."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from foreign_stubs import LIMIT, Brax, BreaksDown, Manager, Mass, Parkour, ResetsLate, RslRl, numpy_keys
+
+from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig
+from gaitway.envs.brax_env import BraxEnv
+from gaitway.envs.check import check_env
+from gaitway.envs.manager_env import ManagerEnv
+from gaitway.envs.registry import make_env
+from gaitway.envs.rsl_rl_env import as_rsl_rl_env
+from gaitway.envs.tensor_env import TensorEnv
+from gaitway.envs.vec_env import EnvSpec
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*final_observations. previous")
+RIGHT = torch.ones(4, 1)
+
+
+def brax(num_envs=4, seed=0, **options):
+    make = {"compiled": lambda function: function, "keys": numpy_keys, "array": lambda action: action.numpy()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return BraxEnv(Brax(**options), num_envs, seed, id="brax/mass", episode_length=LIMIT, **make)
+
+
+MAKE = {
+    "rsl_rl": lambda n, seed: TensorEnv(RslRl(n, seed), "rsl/mass"),
+    "parkour": lambda n, seed: TensorEnv(Parkour(n, seed), "parkour/mass"),
+    "isaac": lambda n, seed: ManagerEnv(Manager(n, seed), "isaac/mass"),
+    "mjlab": lambda n, seed: ManagerEnv(Manager(n, seed, auto_reset=False), "mjlab/mass"),
+    "brax": lambda n, seed: brax(n, seed),
+    "brax, full reset": lambda n, seed: brax(n, seed, full_reset=True),
+    "playground": lambda n, seed: brax(n, seed, grouped=True),
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_stubs_keep_the_contract_but_for_what_check_env_names(name):
+    def made(num_envs, seed):
+        env = MAKE[name](num_envs, seed)
+        env.reset(seed)
+        return env
+
+    report = check_env(made, steps=40)
+    named = [
+        "a list of equal seeds must start every instance",
+        "results depend on the batch size",
+        "a new environment with seed",
+    ]
+    assert [each for each in report.problems if not any(each.startswith(known) for known in named)] == []
+    told = any("final observations: the simulator tells none" in each for each in report.skipped)
+    assert told == (name != "mjlab")
+    assert ("episode ages: the environment cannot set them" in report.skipped) == ("brax" in name or "play" in name)
+
+
+def test_an_rsl_rl_environment_says_what_it_lacks_and_names_the_approximation():
+    with pytest.warns(
+        UserWarning, match=r"rsl/mass does not tell final observations; .* \(final_observations: previous\)"
+    ):
+        env = TensorEnv(RslRl(4), "rsl/mass")
+    assert env.spec.final_observations == "previous"
+    assert env.spec.max_episode_steps == LIMIT
+    assert EnvSpec.from_dict(env.spec.to_dict()).final_observations == "previous"
+    assert env.spec.group_names == ["policy", "critic"]
+    assert env.spec.metrics == ("Episode/reached_episode",)
+    env.reset(5)
+    twin = Mass(4)  # the same physics without an adapter
+    twin.x, twin.v = env.env.mass.x.clone(), env.env.mass.v.clone()
+    seen, ended = twin.seen(), torch.zeros(4, dtype=torch.bool)
+    while not ended.any():
+        before = seen
+        step = env.step(RIGHT)
+        reward, fell, late = twin.push(RIGHT)
+        ended, seen = fell | late, twin.seen()
+        torch.testing.assert_close(step.reward, reward)
+        assert torch.equal(step.terminated, fell)
+        assert torch.equal(step.truncated, late & ~fell)
+        torch.testing.assert_close(step.obs["policy"][~ended], seen[~ended])
+        torch.testing.assert_close(step.final_obs["policy"][ended], before[ended])
+    expected = twin.x[ended].abs().mean()
+    torch.testing.assert_close(step.metrics["Episode/reached_episode"][ended], expected.expand(int(ended.sum())))
+    assert (step.obs["policy"][ended][:, 1] == 0).all()
+    assert (env.elapsed[ended] == 0).all()
+
+
+def test_time_limits_are_told_apart_and_ages_can_be_set():
+    env = TensorEnv(RslRl(4), "rsl/mass")
+    env.reset(0)
+    env.set_elapsed(torch.tensor([LIMIT - 1, 0, 3, LIMIT - 1]))
+    step = env.step(torch.zeros(4, 1))
+    assert step.truncated.tolist() == [True, False, False, True]
+    assert not step.terminated.any()
+    assert env.elapsed.tolist() == [0, 1, 4, 0]
+
+    class NoLimits(RslRl):  # without time_outs every end is a termination
+        def step(self, actions):
+            obs, reward, dones, _ = super().step(actions)
+            return obs, reward, dones, {}
+
+    env = TensorEnv(NoLimits(4), "rsl/mass")
+    env.set_elapsed(torch.full((4,), LIMIT - 1))
+    assert env.step(torch.zeros(4, 1)).terminated.all()
+
+
+def test_segments_are_groups_and_components():
+    env = TensorEnv(Parkour(3), "parkour/mass")
+    assert env.spec.group_names == ["policy", "critic", "place", "speed"]
+    assert [component.name for component in env.spec.group("policy").components] == ["place", "speed"]
+    obs = env.step(RIGHT[:3]).obs
+    assert torch.equal(torch.cat((obs["place"], obs["speed"]), -1), obs["policy"])
+    image = TensorEnv(RslRl(3), "rsl/mass", segments={"policy": {"depth": (1, 1, 2)}})
+    assert image.spec.group("depth").shape == (1, 1, 2)
+    with pytest.raises(ValueError, match="segments of 'policy' add up to 3 numbers, and it has 2"):
+        TensorEnv(RslRl(3), "rsl/mass", segments={"policy": {"a": 3}})
+    with pytest.raises(ValueError, match="name 'critic', which is a group already"):
+        TensorEnv(RslRl(3), "rsl/mass", segments={"policy": {"critic": 2}})
+
+
+def played(env):
+    for _ in range(LIMIT + 1):
+        env.step(torch.zeros(4, 1))
+
+
+def test_faults_of_a_simulator_are_named():
+    with pytest.raises(ValueError, match="rsl/late ended the episode of instance 0 and did not restart it in the same"):
+        played(TensorEnv(ResetsLate(4), "rsl/late"))
+    with pytest.raises(ValueError, match="not finite in group 'critic', instance 2, step 5"):
+        played(TensorEnv(BreaksDown(4), "rsl/nan"))
+    with pytest.raises(ValueError, match="has no 'num_envs', which an rsl_rl environment has"):
+        TensorEnv(object())
+
+    class Nested(RslRl):
+        def get_observations(self):
+            return {"policy": {"place": self.mass.x}}
+
+    with pytest.raises(ValueError, match=r"group 'policy' of the observation is a dict; .*concatenate_terms"):
+        TensorEnv(Nested(2))
+
+
+def test_without_a_reset_only_the_first_episodes_can_be_had():
+    class NoReset(RslRl):
+        reset = property()
+
+    env = TensorEnv(NoReset(2), "rsl/mass")
+    env.reset(0)
+    env.step(RIGHT[:2])
+    with pytest.raises(ValueError, match="has no reset, so its episodes cannot begin anew"):
+        env.reset(0)
+
+
+def test_managers_name_terms_and_joints_and_mjlab_tells_final_observations():
+    env = ManagerEnv(Manager(4, auto_reset=False), "mjlab/mass")
+    assert env.spec.final_observations == "exact"
+    assert env.spec.action.names == ("effort/slide",)
+    assert [each.name for each in env.spec.group("policy").components] == ["place", "speed"]
+    env.set_elapsed(torch.tensor([LIMIT - 1, 0, 0, 0]))
+    step = env.step(RIGHT)
+    assert step.truncated.tolist() == [True, False, False, False]
+    torch.testing.assert_close(step.final_obs["policy"][0, 1], torch.tensor(0.2))  # one push of 0.2 from rest
+    assert step.obs["policy"][0, 1] == 0.0
+    assert env.elapsed.tolist() == [0, 1, 1, 1]
+    finite = ManagerEnv(Manager(2, finite=True), "isaac/finite")
+    finite.set_elapsed(torch.full((2,), LIMIT - 1))
+    assert finite.step(RIGHT[:2]).terminated.all()
+
+
+def test_one_simulator_per_process():
+    first = ManagerEnv(Manager(2), "isaac/mass", one_per_process=True)
+    with pytest.raises(ValueError, match="runs once per process"):
+        ManagerEnv(Manager(2), "isaac/mass", one_per_process=True)
+    first.close()
+    ManagerEnv(Manager(2), "isaac/mass", one_per_process=True).close()
+
+
+def test_both_reset_modes_of_brax():
+    starts = {}
+    for full in (False, True):
+        env = brax(3, full_reset=full)
+        first = env.reset(1)["policy"][:, 0].clone()
+        for _ in range(LIMIT):
+            step = env.step(torch.zeros(3, 1))
+        assert step.truncated.all()
+        assert (env.elapsed == 0).all()
+        assert (step.metrics["length_episode"] == LIMIT).all()
+        starts[full] = torch.equal(step.obs["policy"][:, 0], first)
+        torch.testing.assert_close(step.final_obs["policy"][:, 0], first)  # it rests; the last but one is where it was
+    assert starts == {False: True, True: False}
+    with pytest.warns(UserWarning, match="begins every episode of an instance in its first state"):
+        BraxEnv(
+            Brax(), 2, id="b", episode_length=LIMIT, compiled=lambda f: f, keys=numpy_keys, array=lambda a: a.numpy()
+        )
+    with pytest.raises(ValueError, match="does not reset itself"):
+        brax(resets=False)
+    assert brax(grouped=True).spec.group_names == ["policy", "critic"]
+
+
+def test_ppo_runs_on_an_adapter_with_ages_spread():
+    env = TensorEnv(RslRl(16), "rsl/mass")
+    policy = ActorCritic(env.spec, generator=torch.Generator().manual_seed(0))
+    algorithm = PPO(policy, PPOConfig(rollout_steps=16, minibatches=2), num_envs=16, seed=0)
+    runner = OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=512, stagger_timeouts=True))
+    metrics = runner.learn(512)
+    assert runner.env_steps == 512
+    assert metrics is not None
+    assert len(env.elapsed.unique()) > 3  # init_at_random_ep_len
+
+
+def test_ours_in_rsl_rls_form_and_back_are_the_same():
+    native = make_env("pup12/gait_params", 3, seed=1, num_threads=1)
+    inner = as_rsl_rl_env(make_env("pup12/gait_params", 3, seed=1, num_threads=1))
+    assert (inner.num_actions, inner.max_episode_length, inner.step_dt) == (6, 250, 0.02)
+    there = TensorEnv(inner, "back")
+    assert there.spec.final_observations == "exact"
+    inner.seed(7)
+    first = native.reset(7)
+    assert torch.equal(inner.get_observations()["policy"], first["policy"])
+    assert torch.equal(inner.get_observations()["policy"], first["policy"])  # asked twice: nothing is drawn anew
+    ages = torch.tensor([0, 240, 246])
+    native.set_elapsed(ages)
+    inner.episode_length_buf = ages
+    generator = torch.Generator().manual_seed(0)
+    ends = 0
+    for _ in range(15):
+        action = torch.rand(3, 6, generator=generator)
+        ours, theirs = native.step(action), there.step(action)
+        for name in ("reward", "terminated", "truncated"):
+            assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+        assert torch.equal(ours.obs["policy"], theirs.obs["policy"])
+        assert torch.equal(ours.final_obs["policy"], theirs.final_obs["policy"])
+        ends += int(ours.truncated.sum())
+    assert ends == 2
+    assert torch.equal(inner.episode_length_buf, native.elapsed)
+    with pytest.raises(ValueError, match="has discrete actions; rsl_rl takes continuous ones"):
+        as_rsl_rl_env(make_env("gymnasium:CartPole-v1", 2))
+
+
+def test_a_state_that_cannot_be_restored_starts_anew_with_a_warning():
+    env = TensorEnv(RslRl(4), "rsl/mass")
+    with pytest.warns(UserWarning, match="the state of rsl/mass cannot be restored"):
+        obs = env.load_state_dict(env.state_dict())
+    assert np.isfinite(obs["policy"].numpy()).all()
+    assert (env.elapsed == 0).all()
