@@ -107,7 +107,7 @@ class BraxEnv(ForeignEnv):
     def _groups(self, obs: Any) -> dict[str, Tensor]:
         if not isinstance(obs, Mapping):
             return {"policy": self._tensor(obs)}
-        return {GROUPS.get(name, name): self._tensor(value) for name, value in obs.items()}
+        return {GROUPS.get(str(name), str(name)): self._tensor(value) for name, value in obs.items()}
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_dlpack(array).to(self.device)

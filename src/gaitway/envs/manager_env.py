@@ -35,6 +35,8 @@ class ManagerEnv(ForeignEnv):
     second one while this one is open.
     """
 
+    closed = False
+
     def __init__(
         self,
         env: Any,
@@ -60,7 +62,7 @@ class ManagerEnv(ForeignEnv):
             raise UserCodeError(
                 f"{id} resets in the next step ({mode}); make it reset in the step that ends an episode"
             )
-        self.closed, self.num_envs, self.device = False, int(inner.num_envs), torch.device(inner.device)
+        self.num_envs, self.device = int(inner.num_envs), torch.device(inner.device)
         self._clip = clip_actions
         self._resets_here = not getattr(inner.cfg, "auto_reset", True)
         self._is_finite = bool(getattr(inner.cfg, "is_finite_horizon", False))
@@ -170,8 +172,8 @@ def _num_actions(inner: Any) -> int:
 
 def _action_names(inner: Any) -> list[str]:
     """Joints by name, behind the name of their term; empty where the simulator does not tell."""
-    manager, found = getattr(inner, "action_manager", None), []
-    for term in getattr(manager, "active_terms", ()):
-        targets = getattr(manager.get_term(term), "target_names", None) or ()
-        found += [f"{term}/{target}" for target in targets]
-    return found
+    manager: Any = getattr(inner, "action_manager", None)
+    terms = () if manager is None else manager.active_terms
+    return [
+        f"{term}/{target}" for term in terms for target in getattr(manager.get_term(term), "target_names", None) or ()
+    ]

@@ -86,10 +86,9 @@ class StyleReward(nn.Module):
         self.scale = scale * (spec.control_dt if times_dt else 1.0)
         self.penalty, self.decays = gradient_penalty, (trunk_decay, head_decay)
         self.motions = library.fingerprint
-        self.reads = (f"env/obs/{group}", "env/terminated")
         self._ends_unknown = spec.final_observations != "exact"
-        if self._ends_unknown:
-            self.reads += ("env/truncated",)
+        ends = ("env/terminated", "env/truncated") if self._ends_unknown else ("env/terminated",)
+        self.reads: tuple[str, ...] = (f"env/obs/{group}", *ends)
         generator = np.random.Generator(np.random.Philox(named_sequence(seed, "style clips")))
         expert = features.draw_pairs(library, generator, expert_pairs, spec.control_dt)
         drawn = torch.stack([torch.from_numpy(each) for each in expert], 1).float()
