@@ -15,6 +15,7 @@ on seeds of 100 and above.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -128,6 +129,28 @@ def experiment(id: str, title: str, **parts: Any) -> Experiment:
         raise ValueError(f"{id} is registered twice; give the second one another id")
     EXPERIMENTS[id] = Experiment(id, title, **parts)
     return EXPERIMENTS[id]
+
+
+def logged(run: gaitway.LoadedRun, name: str) -> list[float]:
+    """A number of the log, line by line."""
+    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    return [float(line[name]) for line in lines if name in line]
+
+
+def last_of(run: gaitway.LoadedRun, *names: str) -> Figures:
+    """Numbers of the log, means over the last ten lines that have them; NaN where none has."""
+    found = {name: logged(run, name)[-10:] for name in names}
+    return {name: sum(values) / len(values) if values else float("nan") for name, values in found.items()}
+
+
+def landed(id: str, title: str, file: str, read: Callable[[Any, int], Figures], **parts: Any) -> Experiment:
+    """An experiment that another benchmark has run: `read(content, seed)` gives its figures, of the raw `file` among
+    the results. The file says with which command and commit they were found."""
+
+    def run(job: Job) -> Figures:
+        return read(json.loads((ROOT / "benchmarks" / "results" / file).read_text()), job.seed)
+
+    return experiment(id, f"{title} (results/{file})", arms={"landed": run}, **parts)
 
 
 def tested(id: str, title: str, *tests: str) -> Experiment:

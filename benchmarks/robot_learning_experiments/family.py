@@ -1,24 +1,34 @@
-"""Experiments of PPO and its family: memories, exploration, symmetry, style, tracking; and what tests prove of them."""
+"""Experiments of PPO and its family: memories, exploration, symmetry; and what tests prove of them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gaitway import LoadedRun, make_env
 from gaitway.agents.actor_critic import ActorCritic
-from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.algorithm import Batch, DeviceNow, Now
 from gaitway.algorithms.symmetry import Symmetry, mirror_of
+from gaitway.algorithms.terms import Surrogate
+from gaitway.core.files import load_state
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import Component, EnvSpec
-from gaitway.rewards.style import CURRENT, EXPERT, StyleReward
-from gaitway.rewards.tracking import TrackingReward
-from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, most, tested, within
+from gaitway.rewards.novelty import RandomNetworkDistillation
+from robot_learning_experiments.experiment import (
+    Arm,
+    Claim,
+    Figures,
+    Job,
+    experiment,
+    landed,
+    least,
+    logged,
+    most,
+    tested,
+)
 
 PPO = "tests/algorithms/test_ppo.py"
 tested("T-GAE", "advantages by hand", "tests/functional/test_returns.py")
@@ -27,12 +37,10 @@ tested("T-TIMEOUT-2", "bootstrap from the final observation", PPO, "-k", "timeou
 tested("T-RATIO", "the update computes what the policy did", PPO, "-k", "ratio")
 tested("T-LR", "the adaptive learning rate", PPO, "-k", "adaptive_rate")
 tested("T-NORMADV", "advantages are normalised where asked", PPO, "-k", "advantages_are_normalised")
-tested("T-REC", "a memory remembers the cue", PPO, "-k", "cue")
 tested("T-REPLAY", "the replay equals a list", "tests/data/test_replay.py::TestRing::test_t_replay")
 tested("T-SPLIT", "episodes are cut and joined bit by bit", "tests/functional/test_sequences.py")
 tested("T-NORM", "running moments by hand", "tests/nn/test_normalise.py")
 tested("T-GROUPS", "critics of reward groups against float64", "tests/algorithms/test_reward_streams.py")
-tested("T-RND", "what was seen is predicted; the target never moves", "tests/rewards/test_novelty.py")
 AMP = "tests/functional/test_adversarial.py"
 tested("T-AMP-D", "at the optimum D is the contrast of the densities", AMP, "-k", "amp_d")
 tested(
@@ -42,30 +50,97 @@ tested("T-RESUME", "a resumed run ends with the bits of one that was not stopped
 tested("T-COMPILE", "the compiled update gives the eager numbers", "tests/algorithms/test_compile.py")
 
 
-def returns(experiment: str, **settings: Any) -> Arm:
-    """An arm that trains and tells the mean return of the last policy over 20 fresh episodes."""
+def returns(experiment: str | None, episodes: int = 20, **settings: Any) -> Arm:
+    """An arm that trains and tells the mean return of the last policy over fresh episodes."""
 
     def run(job: Job) -> Figures:
         trained = job.train(experiment, **{"evaluation.interval": 0, **settings})
-        return {"return": trained.evaluate(20)["return"]}
+        return {"return": trained.evaluate(episodes)["return"]}
 
     return run
 
 
+def terms(*names: str) -> dict[str, Any]:
+    return {"algorithm.terms": [{"name": name} for name in names]}
+
+
 # --- T-PPO -----------------------------------------------------------------------------------------------------------
+
+
+class Backwards(Surrogate):
+    """Broken: the sign of the advantage."""
+
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
+        return super().__call__(batch | {"advantage": -batch["advantage"]}, now)
+
+
+class RatioOfAnother(Surrogate):
+    """Broken: log-probabilities of the rollout are those of the neighbouring row, as a wrong shape would have it."""
+
+    def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
+        return super().__call__(batch | {"log_prob": batch["log_prob"].roll(1, 0)}, now)
+
 
 experiment(
     "T-PPO",
     "PPO balances the pole of InvertedPendulum-v5 in 200 thousand steps",
     arms={"ppo": returns("ppo_inverted_pendulum")},
+    twins={
+        "sign of the advantage": returns("ppo_inverted_pendulum", **terms(f"{__name__}:Backwards")),
+        "ratio of another row": returns("ppo_inverted_pendulum", **terms(f"{__name__}:RatioOfAnother")),
+    },
     claims=lambda arms: [least("return", arms["ppo"]["return"], 900.0)],
 )
-experiment(
+landed(
     "T-PPO-HOPPER",
     "PPO hops in a million steps",
-    arms={"ppo": returns("ppo_hopper", total_steps=1_000_000)},
-    claims=lambda arms: [least("return", arms["ppo"]["return"], 1000.0)],
+    "learning_ppo_hopper.json",
+    lambda found, seed: {"return": found["seeds"][seed]["last"]["return"]},
+    claims=lambda arms: [least("return", arms["landed"]["return"], 1000.0)],
     seeds_needed=2,
+)
+
+# --- T-REC -----------------------------------------------------------------------------------------------------------
+
+
+def cue(memory: str) -> Arm:
+    settings = {
+        "env": {"id": "toy/cue", "num_envs": 64},
+        "total_steps": 120_000,
+        "algorithm": {"name": "ppo", "rollout_steps": 32, "epochs": 5, "minibatches": 4, "learning_rate": 3e-3}
+        | {"schedule": "linear"},
+        "agent": {"memory": {"kind": memory, "size": 32}, "activation": "elu", "normalise_observations": False},
+    }
+    return returns(None, 200, **settings)
+
+
+def of_the_neighbour(arm: Arm) -> Arm:
+    """Broken: in training everyone goes on with what the neighbouring instance remembers."""
+
+    def run(job: Job) -> Figures:
+        def reset(self: ActorCritic, ws: Workspace, t: int, mask: Tensor) -> None:
+            for name in ("actor/memory", "critic/memory"):
+                ws.put(name, t, ws.at(name, t).roll(1, 0))
+
+        ActorCritic.reset = reset  # type: ignore[method-assign]  # this process trains nothing else
+        return arm(job)
+
+    return run
+
+
+experiment(
+    "T-REC",
+    "a memory remembers the cue, which costs 1 without",
+    arms={"gru": cue("gru"), "lstm": cue("lstm"), "no memory": cue("none")},
+    twins={
+        "no memory, called one": cue("none"),
+        "memory of the neighbouring instance": of_the_neighbour(cue("gru")),
+    },
+    claims=lambda arms: [
+        least("gru", arms["gru"]["return"], -0.1),
+        least("lstm", arms["lstm"]["return"], -0.1),
+        most("no memory", arms["no memory"]["return"], -0.95),
+    ],
 )
 
 # --- T-PEND ----------------------------------------------------------------------------------------------------------
@@ -95,85 +170,8 @@ experiment(
         "feed-forward": pendulum(["pos"]),
         "with velocity": pendulum(["pos", "vel"]),
     },
+    twins={"memory of the neighbouring instance": of_the_neighbour(pendulum(["pos"], "gru"))},
     claims=claims_of_pendulum,
-)
-
-
-# --- T-APPO ----------------------------------------------------------------------------------------------------------
-
-
-class SwappedLabels(StyleReward):
-    """Broken: the clips are called the policy's, and the reverse."""
-
-    def _fill(self, rows: Tensor) -> None:
-        super()._fill(rows)
-        pairs = self._batch["pairs"]
-        pairs[[EXPERT, CURRENT]] = pairs[[CURRENT, EXPERT]]
-
-
-class FrozenDiscriminator(StyleReward):
-    """Broken: the discriminator stays as it was made."""
-
-    def update(self, ws: Workspace, now: Now) -> dict[str, Tensor]:
-        kept = {name: value.clone() for name, value in self.discriminator.state_dict().items()}
-        metrics = super().update(ws, now)
-        self.discriminator.load_state_dict(kept)
-        return metrics
-
-
-def oscillation(run: LoadedRun, episodes: int = 20) -> Figures:
-    """Frequency (Hz) and amplitude (m) of the last 3 s of episodes on fresh starts, medians over episodes."""
-    env = make_env("toy/oscillator", num_envs=episodes, purpose="evaluation")
-    obs, seen = env.reset(seed=list(range(episodes))), []
-    for _ in range(199):
-        obs = env.step(run.act(obs)).obs
-        seen.append(obs["amp"][:, 0].double())
-    place = torch.stack(seen)[-150:].numpy()
-    window = np.hanning(len(place))[:, None]
-    spectrum = np.abs(np.fft.rfft((place - place.mean(0)) * window, 8192, axis=0))
-    peaks = np.fft.rfftfreq(8192, env.spec.control_dt)[spectrum.argmax(0)]
-    return {"frequency": float(np.median(peaks)), "amplitude": float(np.median(np.ptp(place, axis=0) / 2))}
-
-
-def last_metrics(run: LoadedRun, *names: str) -> Figures:
-    """Numbers of the log, means over the last ten lines that have them."""
-    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    return {name: float(np.mean([line[name] for line in lines if name in line][-10:])) for name in names}
-
-
-def oscillator(source: str = "style", **settings: Any) -> Arm:
-    def run(job: Job) -> Figures:
-        rewards: list[dict[str, Any]] = [{"name": "task", "weight": 0}]
-        options = {"motion": "oscillator", "hidden": [64, 64], "learning_rate": 1e-3, "gradient_penalty": 0.3}
-        rewards.append({"name": source, **options, "trunk_decay": 0, "head_decay": 0})
-        trained = job.train("ppo_oscillator_style", **{"rewards": rewards, "evaluation.interval": 0, **settings})
-        found = last_metrics(trained, "reward/style", "style/score_expert", "style/score_policy")
-        return oscillation(trained) | found
-
-    return run
-
-
-def claims_of_style(arms: Mapping[str, Figures]) -> list[Claim]:
-    found = arms["style"]
-    return [
-        *within("frequency", found["frequency"], 0.9, 1.1),
-        *within("amplitude", found["amplitude"], 0.4, 0.6),
-        *within("score of the clips", found["style/score_expert"], -0.35, 0.35),
-        *within("score of the policy", found["style/score_policy"], -0.35, 0.35),
-        *within("style", found["reward/style"], 0.55, 0.9),
-    ]
-
-
-experiment(
-    "T-APPO",
-    "from style alone a mass swings as the clip does",
-    arms={"style": oscillator()},
-    twins={
-        "untrained": oscillator(total_steps=2048),
-        "labels swapped": oscillator(f"{__name__}:SwappedLabels"),
-        "frozen discriminator": oscillator(f"{__name__}:FrozenDiscriminator"),
-    },
-    claims=claims_of_style,
 )
 
 
@@ -244,35 +242,74 @@ experiment(
     claims=claims_of_symmetry,
 )
 
-
-# --- T-TRACK ---------------------------------------------------------------------------------------------------------
-
-
-class OtherPhase(TrackingReward):
-    """Broken: the clip runs a quarter of a turn ahead of the clock."""
-
-    def at_phase(self, turns: Tensor) -> Tensor:
-        return super().at_phase(turns + 0.25)
+# --- T-RND -----------------------------------------------------------------------------------------------------------
 
 
-def tracking(source: str) -> Arm:
-    """Mean |q - q_ref| of the last policy on fresh starts, in m of an amplitude of 0.5, and frequency and amplitude."""
+class FollowedTarget(RandomNetworkDistillation):
+    """Broken: the target becomes what the predictor is, after every update."""
+
+    def update(self, ws: Workspace, now: Now) -> dict[str, Tensor]:
+        metrics = super().update(ws, now)
+        self.target.load_state_dict(self.predictor.state_dict())
+        return metrics
+
+
+class TrainedTarget(RandomNetworkDistillation):
+    """Broken: the target learns along."""
+
+    def update(self, ws: Workspace, now: Now) -> dict[str, Tensor]:
+        metrics = super().update(ws, now)
+        with torch.no_grad():
+            for mine, its in zip(self.target.parameters(), self.predictor.parameters(), strict=True):
+                mine.lerp_(its, 0.01)
+        return metrics
+
+
+MOUNTAIN = {
+    "env": {"id": "gymnasium:MountainCarContinuous-v0", "num_envs": 16},
+    "total_steps": 300_000,
+    "algorithm": {"name": "ppo", "rollout_steps": 128, "epochs": 5, "minibatches": 8, "learning_rate": 1e-3},
+}
+
+
+def mountain(source: str | None) -> Arm:
+    """Share of 20 fresh episodes that end at the goal; how far the predictor's loss fell, and the target moved."""
 
     def run(job: Job) -> Figures:
-        rewards = [{"name": "task", "weight": 0}, {"name": source, "motion": "oscillator"}]
-        trained = job.train("ppo_oscillator_tracking", **{"rewards": rewards, "evaluation.interval": 0})
-        return {"error": trained.evaluate(20)["tracking_error"]} | oscillation(trained)
+        rewards = [{"name": source, "weight": 0.5}] if source else []
+        trained = job.train(**MOUNTAIN, rewards=rewards, **{"evaluation.interval": 0})
+        length = trained.evaluate(20)["length"]
+        found = {"reached": float(length < 999), "length": length}
+        if source:
+            losses = logged(trained, "rnd/loss")
+            state = load_state(trained.path / "checkpoints" / "last", kind="checkpoint")[0]
+            kept = state["runner"]["rewards"]["rnd"]
+            fresh = RandomNetworkDistillation(trained.spec, seed=job.seed).state_dict()
+            moved = max(float((kept[name] - fresh[name]).abs().max()) for name in fresh if name.startswith("target."))
+            found |= {"fall of the loss": losses[0] / (sum(losses[-10:]) / 10), "target moved": moved}
+        return found
 
     return run
 
 
+def claims_of_novelty(arms: Mapping[str, Figures]) -> list[Claim]:
+    found = arms["rnd"]
+    return [
+        least("goal reached", found["reached"], 1.0),
+        most("goal reached without", arms["alone"]["reached"], 0.0),
+        least("fall of the predictor's loss", found["fall of the loss"], 10.0),
+        most("what the target moved", found["target moved"], 0.0),
+    ]
+
+
 experiment(
-    "T-TRACK",
-    "from the distance to a clip alone a mass follows it in time",
-    arms={"tracking": tracking("tracking")},
-    twins={"another phase": tracking(f"{__name__}:OtherPhase")},
-    claims=lambda arms: [
-        most("error", arms["tracking"]["error"], 0.1),
-        *within("frequency", arms["tracking"]["frequency"], 0.9, 1.1),
-    ],
+    "T-RND",
+    "novelty leads the car up the mountain, the reward alone does not; the target never moves",
+    arms={"rnd": mountain("rnd"), "alone": mountain(None)},
+    twins={
+        "target follows": mountain(f"{__name__}:FollowedTarget"),
+        "target learns along": mountain(f"{__name__}:TrainedTarget"),
+    },
+    claims=claims_of_novelty,
+    seeds_needed=2,
 )

@@ -11,7 +11,8 @@ from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.estimation import Estimation
 from gaitway.cli.build import build_env
 from gaitway.core.workspace import Workspace
-from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, tested
+from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, most, tested
+from robot_learning_experiments.teachers import student
 
 ESTIMATOR = "tests/agents/test_estimator.py"
 tested("T-EST-G", "who trains an estimator, and whom it trains", f"{ESTIMATOR}::TestGradients")
@@ -62,6 +63,25 @@ def explained(trained: Any) -> float:
     return float(1.0 - (estimate - target).square().sum() / (target - target.mean()).square().sum())
 
 
+def taught(term: str | None = None) -> Arm:
+    """The same of a student that has no reward: `T-TPPO` with an estimate in the place of its memory."""
+
+    def run(job: Job) -> Figures:
+        trained = job.train(
+            "distill_pendulum",
+            **{
+                "agent.memory.kind": "none",
+                "agent.blocks": [dict(REMEMBERS)],
+                "agent.observations": {"actor": ["pos", "vel"], "critic": ["pos", "vel"]},
+                "algorithm.terms": [{"name": term, "of": "velocity"}] if term else [],
+                "evaluation.interval": 0,
+            },
+        )
+        return student(trained) | {"r2": explained(trained)}
+
+    return run
+
+
 def full(job: Job) -> Figures:
     return {"return": job.train("ppo_pendulum", **STEPS).evaluate(50)["return"]}
 
@@ -86,4 +106,17 @@ experiment(
         )
     },
     claims=claims,
+)
+
+# --- T-ESTTPPO -------------------------------------------------------------------------------------------------------
+
+experiment(
+    "T-ESTTPPO",
+    "a student without memory swings the pendulum up as its teacher does, by an estimate of the velocity",
+    arms={"estimator": taught()},
+    twins={"target of the neighbouring instance": taught("robot_learning_experiments.policies:OfTheNeighbour")},
+    claims=lambda arms: [
+        most("loss against the teacher", arms["estimator"]["loss"], 0.10),
+        least("R^2", arms["estimator"]["r2"], 0.9),
+    ],
 )
