@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from _rounds import ROOT, machine, revision
 from robot_learning_experiments import EXPERIMENTS
 from robot_learning_experiments.experiment import Experiment, Figures, Job
@@ -33,9 +35,6 @@ OUT = ROOT / "benchmarks" / "results" / "robot_learning"
 
 def run_here(experiment: Experiment, arm: str, seed: int, place: Path) -> Figures:
     """One arm with one seed, in this process."""
-    import torch
-
-    torch.set_num_threads(1)
     root = place / experiment.id
     job = Job(seed, root / str(seed) / arm.replace(" ", "_"), root / "shared")
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -45,12 +44,26 @@ def run_here(experiment: Experiment, arm: str, seed: int, place: Path) -> Figure
 
 
 def run_apart(experiment: Experiment, arm: str, seed: int, place: Path) -> Figures:
-    """The same in a process of its own, whose last line are the figures."""
-    command = [sys.executable, __file__, experiment.id, "--one", arm, "--seeds", str(seed), "--place", str(place)]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{experiment.id}, {arm}, seed {seed}:\n{done.stdout[-1000:]}\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    """The same in a process of its own, forked off this one, so that arms may change what they like."""
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    with tempfile.TemporaryFile("w+") as said:
+
+        def work() -> None:
+            for stream in (1, 2):
+                os.dup2(said.fileno(), stream)
+            sender.send_bytes(json.dumps(run_here(experiment, arm, seed, place)).encode())
+
+        process = fork.Process(target=work)
+        process.start()
+        sender.close()
+        try:
+            return json.loads(receiver.recv_bytes())
+        except EOFError:  # it ended without figures
+            said.seek(0)
+            raise RuntimeError(f"{experiment.id}, {arm}, seed {seed}:\n{said.read()[-4000:]}") from None
+        finally:
+            process.join()
 
 
 def wanted(experiment: Experiment, options: argparse.Namespace) -> Iterator[tuple[str, int]]:
@@ -108,7 +121,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results (default: %(default)s)")
     parser.add_argument("--place", type=Path, default=None, help="where runs are kept (default: they are not)")
     parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
-    parser.add_argument("--one", default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = sorted(set(options.ids) - set(EXPERIMENTS))
     if unknown:
@@ -117,9 +129,7 @@ def main() -> None:
     if options.list:
         print("\n".join(f"{each.id:12s} {each.title}" for each in chosen))
         return
-    if options.one:
-        print(json.dumps(run_here(chosen[0], options.one, options.seeds[0], options.place)))
-        return
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         place = (options.place or Path(folder)).resolve()
         verdicts = {each.id: carry_out(each, options, place) for each in chosen}

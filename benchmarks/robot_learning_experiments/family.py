@@ -177,6 +177,7 @@ experiment(
 
 # --- T-SYM -----------------------------------------------------------------------------------------------------------
 
+BUDGET = {"total_steps": 200_000, "evaluation.interval": 0}
 PENDULUM_MIRROR = {"pos": {"sin": "-sin"}, "vel": {"velocity": "-velocity"}, "action": {"torque": "-torque"}}
 
 
@@ -213,7 +214,7 @@ def asymmetry(run: LoadedRun, episodes: int = 20) -> Figures:
 def symmetric(name: str | None, **options: Any) -> Arm:
     def run(job: Job) -> Figures:
         terms = [{"name": name, "mirror": PENDULUM_MIRROR, **options}] if name else []
-        return asymmetry(job.train("ppo_pendulum", **{"algorithm.terms": terms, "evaluation.interval": 0}))
+        return asymmetry(job.train("ppo_pendulum", **{"algorithm.terms": terms, **BUDGET}))
 
     return run
 
