@@ -52,6 +52,7 @@ def run_apart(experiment: Experiment, arm: str, seed: int, place: Path) -> Figur
         def work() -> None:
             for stream in (1, 2):
                 os.dup2(said.fileno(), stream)
+            sys.stdout = sys.stderr = said
             sender.send_bytes(json.dumps(run_here(experiment, arm, seed, place)).encode())
 
         process = fork.Process(target=work)

@@ -100,3 +100,37 @@ def test_an_id_is_registered_once(parts):
     experiment, _ = parts
     with pytest.raises(ValueError, match="T-GAE is registered twice"):
         experiment.experiment("T-GAE", "again", arms={"one": None}, claims=None)
+
+
+def test_arms_run_in_processes_of_their_own(parts, tmp_path):
+    experiment, _ = parts
+    import robot_learning
+
+    changed = []
+
+    def meddle(job):
+        changed.append(job.seed)
+        return {"changed": len(changed)}
+
+    def fail(job):
+        raise KeyError("what is missing")
+
+    made = an_experiment(experiment, arms={"meddles": meddle, "fails": fail})
+    try:
+        assert robot_learning.run_apart(made, "meddles", 3, tmp_path) == {"changed": 1.0}
+        assert changed == []
+        with pytest.raises(RuntimeError, match="(?s)T-X, fails, seed 3:.*what is missing"):
+            robot_learning.run_apart(made, "fails", 3, tmp_path)
+    finally:
+        sys.modules.pop("robot_learning")
+
+
+def test_figures_of_other_benchmarks_are_read_and_not_measured_again(parts):
+    experiment, _ = parts
+    from robot_learning_experiments import family  # registers them
+
+    assert family
+    [arm] = experiment.EXPERIMENTS["T-PPO-HOPPER"].arms.values()
+    written = json.loads((BENCHMARKS / "results" / "learning_ppo_hopper.json").read_text())
+    found = [arm(experiment.Job(seed, None, None))["return"] for seed in range(3)]
+    assert found == written["final_returns"][:3]
