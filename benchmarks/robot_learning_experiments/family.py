@@ -132,10 +132,7 @@ experiment(
     "T-REC",
     "a memory remembers the cue, which costs 1 without",
     arms={"gru": cue("gru"), "lstm": cue("lstm"), "no memory": cue("none")},
-    twins={
-        "no memory, called one": cue("none"),
-        "memory of the neighbouring instance": of_the_neighbour(cue("gru")),
-    },
+    twins={"memory of the neighbouring instance": of_the_neighbour(cue("gru"))},
     claims=lambda arms: [
         least("gru", arms["gru"]["return"], -0.1),
         least("lstm", arms["lstm"]["return"], -0.1),
