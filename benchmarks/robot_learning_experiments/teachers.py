@@ -197,7 +197,7 @@ experiment(
         "positions alone without memory": pole(memory="none"),
         "positions alone, own labels": pole(f"{HERE}:OwnLabels"),
     },
-    breaks={name: "positions alone" for name in ("positions alone without memory", "positions alone, own labels")},
+    breaks=dict.fromkeys(("positions alone without memory", "positions alone, own labels"), "positions alone"),
     claims=lambda arms: [
         most("squared error", arms["distillation"]["error"], 1e-4),
         least("return", arms["distillation"]["return"], 0.95 * earned(follow_reference, "toy/oscillator")),
