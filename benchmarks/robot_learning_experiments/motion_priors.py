@@ -130,7 +130,7 @@ class WatchedImitation(Imitation):
     """Imitation that also tells how far the labels of a minibatch are from what the teacher says of its rows."""
 
     def __init__(self, policy: Any) -> None:
-        super().__init__(policy)
+        super().__init__(policy, coef=5.0)
         self.reads = ("env/obs/policy", "env/obs/phase", *self.reads)
 
     def __call__(self, batch: Batch, now: DeviceNow) -> tuple[Tensor, dict[str, Tensor]]:
