@@ -252,7 +252,7 @@ def enter_peers(*packages: str) -> None:
 
 def revision() -> str:
     """The commit of this checkout."""
-    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    return subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
 def machine() -> dict[str, object]:
