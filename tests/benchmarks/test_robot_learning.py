@@ -119,7 +119,7 @@ def test_arms_run_in_processes_of_their_own(parts, tmp_path):
     try:
         assert robot_learning.run_apart(made, "meddles", 3, tmp_path) == {"changed": 1.0}
         assert changed == []
-        with pytest.raises(RuntimeError, match="(?s)T-X, fails, seed 3:.*what is missing"):
+        with pytest.raises(RuntimeError, match=r"(?s)T-X, fails, seed 3:.*what is missing"):
             robot_learning.run_apart(made, "fails", 3, tmp_path)
     finally:
         sys.modules.pop("robot_learning")
