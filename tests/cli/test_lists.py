@@ -437,7 +437,11 @@ MISTAKES = {
     "no agent": (["cast=['own_lists:Counting']"], "cast[0] is a Counting; derive it from gaitway.Agent"),
     "no block": (["agent.blocks=[{name: 'own_lists:Counting'}]"], "agent.blocks[0] is a Counting; derive it from"),
     "no list": (["rewards=rnd"], "rewards is the text 'rnd'; expected a list"),
-    "a mapping for a list": (["rewards={name: rnd}"], "cannot compose the configuration"),
+    "a mapping for a list": (["rewards={name: rnd}"], "rewards is {name: rnd}; expected a list; write rewards=[...]"),
+    "a list for a mapping": (
+        ["env.options=[1,2]"],
+        "env.options is [1,2]; expected a mapping; write 'env.options={key:",
+    ),
     "no name": (["cast=[{path: x}]"], "cast[0] is {'path': 'x'}, which has no name; write {name: ...}"),
     "no frozen run": (
         ["algorithm.terms=[{name: action_distance, frozen: runs/none}]"],

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -287,7 +288,7 @@ def _parse(text: str) -> Override:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        advice = "write key=value, and quote a value with spaces or commas: 'key=\"a, b\"'"
+        advice = "write key=value, and quote a value with spaces, commas or letters such as ä: 'key=\"a, b\"'"
         raise ConfigError(f"cannot read the argument {text!r} ({reason}); {advice}") from error
     except RecursionError as error:
         raise ConfigError(f"the argument {text[:40]!r}... is nested too deeply; write it into a file") from error
@@ -351,6 +352,12 @@ def _compose_once(layers: _Layers, arguments: list[str]) -> tuple[dict[str, Any]
         if secret is not None:
             raise secret from error
         reason = _one_line(error).replace(f"In '{_PRIMARY}': ", "").rstrip(".")
+        if unfit := re.match(r"Error merging override \+*([^=]+)=(.*)", reason):
+            key, value = unfit.groups()
+            wanted = (
+                f"a list; write {key}=[...]" if value.startswith("{") else f"a mapping; write '{key}={{key: value}}'"
+            )
+            raise ConfigError(f"{key} is {value}; expected {wanted}", key) from error
         raise ConfigError(f"cannot compose the configuration: {reason}; correct the argument or file") from error
     if "experiment" in composed:
         raise ConfigError("an experiment file must begin with the line '# @package _global_'; add it", "experiment")
