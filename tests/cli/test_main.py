@@ -173,6 +173,11 @@ def test_check(capsys):
         (["resume", "nowhere"], "nowhere"),
         (["check", "Walker2d-v6"], "Walker2d-v5"),
         (["bench", "nothing"], "nothing"),
+        (["collect", ".", "--steps", "1", "--out", "data"], "is a folder, but not of a run: it lacks config.yaml"),
+        (["collect", "walker/run", "--steps", "1", "--out", ""], "--out is empty; name the folder of the dataset"),
+        (["check", "gymnasium:CartPole-v1", "nope=1"], "has no option 'nope'; remove it from env.options"),
+        (["motion", "info", ".."], "is something else: it holds"),
+        (["train", "experiment=nope"], "there is no experiment 'nope'; `gaitway list experiments` names all"),
     ],
 )
 def test_mistakes_get_one_sentence(arguments, sentence, capsys, tmp_path, monkeypatch):
@@ -183,6 +188,33 @@ def test_mistakes_get_one_sentence(arguments, sentence, capsys, tmp_path, monkey
     error = capsys.readouterr().err
     assert sentence in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["eval"], "gaitway eval: the following arguments are required: DIR; `gaitway eval --help` tells more\n"),
+        (["eval", "x", "--episodes", "0"], "is not a whole number of at least 1"),
+        (["nope"], "invalid choice: 'nope'"),
+        (["info", "x", "--bogus"], "gaitway: unrecognized arguments: --bogus; `gaitway --help` tells more"),
+    ],
+)
+def test_wrong_use_gets_one_line(arguments, sentence, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    error = capsys.readouterr().err
+    assert end.value.code == 2
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("damage", ["metrics.jsonl", "summary.json"])
+def test_plots_of_damaged_files_are_refused(damage, run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, symlinks=True)
+    (copy / damage).write_bytes(b"\xff{" * 20)
+    assert main(["plot", str(copy)]) == 1
+    assert damage in capsys.readouterr().err
 
 
 def test_an_existing_run_folder_is_not_overwritten(run, capsys):

@@ -114,11 +114,37 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 def test_no_checkpoint_names_those_there_are(tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints", "run")
-    with pytest.raises(StateFileError, match="no checkpoint 'last'"):
+    with pytest.raises(StateFileError, match="has no checkpoints; put them back, or train it first"):
         checkpoints.load()
     checkpoints.save(5, state(5), None)
     with pytest.raises(StateFileError, match=r"no checkpoint '7'; it has \['last', '5'\]"):
         checkpoints.load("7")
+
+
+def test_a_run_copied_by_what_follows_links_is_the_same_run(tmp_path):
+    # scp -r, zip and others: `last` and `best` arrive as copies
+    original = Checkpoints(tmp_path / "checkpoints", "run")
+    for steps in (10, 20):
+        original.save(steps, state(steps), best_steps=10)
+    shutil.copytree(original.folder, tmp_path / "copy")
+    checkpoints = Checkpoints(tmp_path / "copy", "run")
+    assert not (checkpoints.folder / "best").is_symlink()
+    assert (checkpoints.load("last")[1], checkpoints.load("best")[1]) == (20, 10)
+    assert checkpoints.load("best")[0]["n"] == 10
+    assert checkpoints.save(30, state(30), best_steps=10)
+    assert (target(checkpoints.folder, "last"), target(checkpoints.folder, "best")) == ("30", "10")
+    assert checkpoints.steps() == [10, 20, 30]
+    assert checkpoints.load("best")[0]["n"] == 10
+
+
+@pytest.mark.parametrize("steps", ["../10", "no", 99])
+def test_a_copy_that_names_no_checkpoint_here_is_refused(tmp_path, steps):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "run")
+    checkpoints.save(10, state(10), best_steps=10)
+    os.unlink(checkpoints.folder / "last")
+    files.save_state(checkpoints.folder / "last", state(1), kind="checkpoint", meta={"run_id": "run", "steps": steps})
+    with pytest.raises(StateFileError, match="no checkpoint 'last'"):
+        checkpoints.load()
 
 
 def test_a_hostile_pickle_is_refused_and_not_run(tmp_path):

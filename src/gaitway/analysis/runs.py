@@ -84,7 +84,7 @@ class _Known:
 
     def read(self) -> Run:
         config = self._file("config.yaml", read_config)
-        summary = self._file("summary.json", lambda path: json.loads(path.read_text()))
+        summary = self._file("summary.json", _read_summary)
         table, run = self.metrics.table(), self.run
         if run is None or not (run.config is config and run.summary is summary and run.metrics is table):
             self.run = run = Run(self.folder, config, summary, table)
@@ -97,6 +97,13 @@ class _Known:
         if known is None or known[0] != stamp:
             known = self.files[name] = (stamp, {} if stamp is None else load(path))
         return known[1]
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged (not a JSON object); remove it, metrics.jsonl says the same") from error
 
 
 def load_run(folder: str | Path) -> Run:

@@ -97,6 +97,8 @@ def collect(options: argparse.Namespace) -> int:
     out = Path(options.out)
     if options.steps is None and options.episodes is None and options.follow is None:
         raise ConfigError("nothing says how much to record; write --steps N, --episodes N or both")
+    if not options.out:
+        raise ConfigError("--out is empty; name the folder of the dataset")
     if not options.append and out.exists() and (out.is_file() or any(out.iterdir())):
         raise ConfigError(f"{out} exists already; choose another folder, or add to a dataset there with --append")
     env, act, description, refresh = _player(options)
@@ -176,6 +178,10 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str, Callable[[
     folder, device = None, device_alone(options.settings)
     if (Path(options.source) / "config.yaml").is_file():
         folder, config = open_run(options.source, device)
+    elif Path(options.source).is_dir():
+        raise ConfigError(
+            f"{options.source} is a folder, but not of a run: it lacks config.yaml; give the run_dir of one"
+        )
     else:
         config = TrainConfig(env=EnvConfig(options.source), device=device or TrainConfig.device)
     if options.follow and options.label:

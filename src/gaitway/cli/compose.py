@@ -53,6 +53,8 @@ __all__ = ["DEFAULT", "Composed", "compose", "read_config", "write_config"]
 
 COMMAND_LINE = "command line"
 _PRIMARY = "_gaitway_defaults_"
+MANY = 12
+"""More presets than these are counted in an error, and not listed."""
 PATHS = ("run_dir", "data.path")
 """Keys whose value on the command line is a path, taken as it stands; in quotes, or `null`, it is Hydra's."""
 
@@ -219,6 +221,8 @@ class _Layers:
             if str(value).endswith((".yaml", ".yml")):
                 hint = f" (for a file of your own write config={value})"
             listed = f"there are {', '.join(known)}" if known else "there is none"
+            if len(known) > MANY:
+                listed = f"`gaitway list {key}s` names all {len(known)}"
             raise ConfigError(f"there is no {key} {value!r}{hint}; {listed}", key)
         else:
             presets_in(self.folders, key)  # refuses a name that is taken twice, of which Hydra would ignore one

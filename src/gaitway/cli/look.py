@@ -38,6 +38,8 @@ def plot(options: argparse.Namespace) -> int:
         written = [path for run in runs for path in plot_run(run)]
         if len(runs) > 1:
             written.append(plot_runs(runs, out))
+    if not written:
+        raise ConfigError(f"{folders[0]} has no numbers to draw: metrics.jsonl is empty or damaged; train it first")
     for path in written:
         console.print(str(path))
     return 0

@@ -11,7 +11,7 @@ import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from gymnasium.error import Error as GymnasiumError
 
@@ -121,8 +121,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+class Parser(argparse.ArgumentParser):
+    """A mistake gets its sentence and the way to all options, not a page of them."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` tells more\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="gaitway",
         description="Teach robots to move.",
         epilog="Every command but train needs only run folders. Set GAITWAY_TRACEBACK=1 to see where an error arose.",
@@ -136,7 +143,9 @@ def parser() -> argparse.ArgumentParser:
         description="Train a policy: gaitway train experiment=ppo_walker_run seed=1 run_dir=runs/first",
         epilog="`gaitway list experiments` names the presets; docs/configuration.md explains every key.",
     )
-    train.add_argument("overrides", nargs="*", metavar="key=value", help="experiment=NAME, config=FILE, and any key")
+    train.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="experiment=NAME, config=FILE, and any key"
+    )
     train.add_argument("--show-config", action="store_true", help="print the effective configuration and stop")
     train.add_argument("--quiet", action="store_true", help="no progress display")
     train.add_argument(
@@ -167,7 +176,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for each in (distill, finetune):
         each.add_argument("run", metavar="DIR")
-        each.add_argument("overrides", nargs="*", metavar="key=value", help="any key of `gaitway train`")
+        each.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="any key of `gaitway train`")
         each.add_argument("--show-config", action="store_true", help="print the effective configuration and stop")
         each.add_argument("--quiet", action="store_true", help="no progress display")
         each.set_defaults(config_dir=None)
@@ -175,7 +184,7 @@ def parser() -> argparse.ArgumentParser:
     resume = commands.add_parser("resume", help="go on with a run, bit for bit")
     resume.add_argument("run", metavar="DIR")
     resume.add_argument(
-        "limits", nargs="*", metavar="until=N|more=N|device=NAME", help="train to N steps, or N steps more"
+        "limits", nargs="*", default=[], metavar="until=N|more=N|device=NAME", help="train to N steps, or N steps more"
     )
     resume.add_argument("--checkpoint", default="last", help="last (default), best or a number of steps")
     resume.add_argument(
@@ -265,7 +274,7 @@ def parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="prove that an environment honours the contract")
     check.add_argument("env", metavar="ENV_ID")
-    check.add_argument("options", nargs="*", metavar="option=value", help="options of the environment")
+    check.add_argument("options", nargs="*", default=[], metavar="option=value", help="options of the environment")
 
     bench = commands.add_parser("bench", help="run a benchmark of this checkout")
     bench.add_argument("name", nargs="?", default=None)
@@ -274,6 +283,7 @@ def parser() -> argparse.ArgumentParser:
         commands.choices[name].add_argument(
             "settings",
             nargs="*",
+            default=[],
             type=_setting,
             metavar="device=NAME",
             help="where to compute, if not where the run did",

@@ -79,7 +79,7 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
     record.add_argument("--seed", type=int, default=0, help="of starts")
     record.add_argument("--skill", type=int, default=None, metavar="N", help="of a diayn run: only this skill")
     record.add_argument("--overwrite", action="store_true", help="replace a clip that is there")
-    record.add_argument("settings", nargs="*", metavar="device=NAME", help="where to compute")
+    record.add_argument("settings", nargs="*", default=[], metavar="device=NAME", help="where to compute")
     record.add_argument(
         "--trust", action="append", default=[], metavar="MODULE", help="let runs from elsewhere import it"
     )

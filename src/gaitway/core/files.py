@@ -298,6 +298,10 @@ def _refuse_strangers(folder: Path, shown: str | Path) -> None:
     """A state is two files; a third one was put there by somebody, who may expect it to be read."""
     names = sorted(path.name for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
     strangers = [name for name in names if name not in (STRUCTURE_FILE, TENSOR_FILE)]
+    if strangers and STRUCTURE_FILE not in names:
+        raise StateFileError(
+            f"{shown} is something else: it holds {strangers[0]!r} and no {STRUCTURE_FILE}; name another"
+        )
     if strangers:
         raise StateFileError(f"{shown} holds {strangers[0]!r}, which is not part of a state; remove it and try again")
 

@@ -97,6 +97,7 @@ class Checkpoints:
             meta["attachments"] = list(attached)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._links_again()
             save_state(target, dict(state), kind=KIND, meta=meta)
             swap_link(self.folder / "last", str(steps))
             if best_steps is not None and (self.folder / str(best_steps)).is_dir():
@@ -110,15 +111,33 @@ class Checkpoints:
 
     def steps_of(self, which: str) -> int:
         """The environment steps of `last`, `best` or a number of steps; an error that names what there is."""
-        folder = self.folder / which
         named = which in LINKS or (which.isascii() and which.isdecimal())  # never a path
-        if not named or not folder.exists() or not folder.resolve().name.isdecimal():
-            known = [name for name in LINKS if (self.folder / name).exists()]
-            have = f"; it has {known + [str(step) for step in self.steps()]}" if self.steps() else ""
+        name = self._name_of(which) if named else ""
+        if not name.isdecimal() or not (self.folder / name).exists():
+            known = [each for each in LINKS if (self.folder / each).exists()] + [str(step) for step in self.steps()]
+            if not known:
+                raise StateFileError(f"{self.folder.parent} has no checkpoints; put them back, or train it first")
             raise StateFileError(
-                f"{self.folder.parent} has no checkpoint {which!r}{have}; use last, best or a number of steps"
+                f"{self.folder.parent} has no checkpoint {which!r}; it has {known}; use last, best or a number of steps"
             )
-        return int(folder.resolve().name)
+        return int(name)
+
+    def _name_of(self, which: str) -> str:
+        """The folder that `last`, `best` or a number of steps stands for. Where a run was copied by what follows links
+        (`scp -r`), `last` and `best` are copies of it."""
+        folder = self.folder / which
+        if which in LINKS and folder.is_dir() and not folder.is_symlink():
+            return str(load_meta(folder, kind=KIND).get("steps"))
+        return folder.resolve().name
+
+    def _links_again(self) -> None:
+        """Turn copies back into links, where the checkpoint itself is there."""
+        for link in LINKS:
+            folder = self.folder / link
+            name = self._name_of(link) if folder.is_dir() and not folder.is_symlink() else ""
+            if name.isdecimal() and (self.folder / name).is_dir():
+                shutil.rmtree(folder)
+                swap_link(folder, name)
 
     def load(self, which: str = "last") -> tuple[dict[str, Any], int]:
         """The state and its environment steps; `which` is last, best or a number of steps."""

@@ -10,6 +10,7 @@ import inspect
 import multiprocessing
 import os
 import queue
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -253,11 +254,16 @@ def make_vector(
 
 def make_registered(id: str, **options: Any) -> gymnasium.Env:
     """`gymnasium.make`, which imports `module` for an id `module:Env-v0`: as far as whoever names it may."""
-    if ":" not in id:
-        return gymnasium.make(id, **options)
-    judge(id, "env.id")
-    with present_folder():
-        return gymnasium.make(id, **options)
+    if ":" in id:
+        judge(id, "env.id")
+    try:
+        with present_folder() if ":" in id else contextlib.nullcontext():
+            return gymnasium.make(id, **options)
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if unknown is None or unknown[1] not in options:
+            raise
+        raise ValueError(f"gymnasium:{id} has no option {unknown[1]!r}; remove it from env.options") from error
 
 
 def check_workers(vector: VectorEnv) -> None:
