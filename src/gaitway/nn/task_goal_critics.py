@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gaitway.nn.constant_skip import in_place_values, runs_in_place
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.multihead import expand_task_subgoal
 from gaitway.nn.trunks import SkipTrunk
@@ -40,18 +41,23 @@ class TaskGoalCritics(nn.Module):
 
     def everywhere(self, x: Tensor, goals: Tensor) -> Tensor:
         """Values [N, B, D] of rows [B, X] and a goal for each task, [B, D, G]."""
-        trunk = self.critics.network.trunk
+        network = self.critics.network
+        trunk = network.trunk
         if not isinstance(trunk, SkipTrunk):
             return self._by_wide_rows(x, goals)
-        product = self._input_product(trunk, x, goals)  # [N, D * B, sum of widths]
-        values = self.critics.network.last(trunk.behind_input(product))
+        rows, slices = self._sliced(trunk, x, goals)
+        if runs_in_place(network):
+            values = in_place_values(network, rows, slices)
+        else:
+            product = torch.bmm(rows, slices).view(self.critics.members, -1, slices.shape[-1])
+            values = network.last(trunk.behind_input(product))  # of [N, D * B, sum of widths]
         return values.view(-1, self.tasks, len(x)).transpose(1, 2)
 
-    def _input_product(self, trunk: SkipTrunk, x: Tensor, goals: Tensor) -> Tensor:
-        """The input's part of all layers, by slices of the weights: one product for each critic and task."""
+    def _sliced(self, trunk: SkipTrunk, x: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows [N * D, B, .] and slices of the weights [N * D, ., sum of widths], a pair for each critic and task, whose
+        product is the input's part of all layers, biases included."""
         weight, bias, members = trunk.input.weight, trunk.bias, self.critics.members
         shared, chosen, wide = weight.split((self.inputs, self.tasks, self.tasks * self.goal), 1)
-        outputs = weight.shape[-1]
         slices = torch.cat(
             (
                 shared.unsqueeze(1).expand(-1, self.tasks, -1, -1),
@@ -59,14 +65,13 @@ class TaskGoalCritics(nn.Module):
                 (chosen + bias).unsqueeze(2),
             ),
             2,
-        )  # [N, D, X + G + 1, outputs]
+        )  # [N, D, X + G + 1, sum of widths]
         one = x.new_ones(self.tasks, len(x), 1)
         rows = torch.cat((x.expand(self.tasks, *x.shape), goals.transpose(0, 1), one), -1)  # [D, B, X + G + 1]
         missing = -rows.shape[-1] % ALIGNMENT
         if missing:
             slices, rows = F.pad(slices, (0, 0, 0, missing)), F.pad(rows, (0, missing))
-        rows = rows.expand(members, *rows.shape).flatten(0, 1)
-        return torch.bmm(rows, slices.flatten(0, 1)).view(members, self.tasks * len(x), outputs)
+        return rows.expand(members, *rows.shape).flatten(0, 1), slices.flatten(0, 1)
 
     def _by_wide_rows(self, x: Tensor, goals: Tensor) -> Tensor:
         """The same for any trunk, with the wide input written out."""
