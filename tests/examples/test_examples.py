@@ -41,6 +41,7 @@ SLOW = {
     "own_algorithm",
     "own_robot",
     "population",
+    "three_levels",
     "two_processes",
 }
 """Those that need more than five seconds."""
@@ -123,8 +124,14 @@ def check_comparison(printed: str, folder: Path) -> None:
     assert (folder / "runs" / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
+def check_three_levels(printed: str, folder: Path) -> None:
+    assert "skills: 20,000 steps without a task" in printed
+    assert numbers(r"score ([\d.]+) of 19", printed)[0] >= 0.0
+    assert (folder / "pictures" / "three_levels.png").read_bytes().startswith(b"\x89PNG")
+
+
 CHECKS = {name.removeprefix("check_"): check for name, check in globals().items() if name.startswith("check_")}
-ARGUMENTS = {"comparison": ["runs"]}
+ARGUMENTS = {"comparison": ["runs"], "three_levels": ["pictures"]}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from gaitway import make_env
 from gaitway.agents.policy import InferencePolicy
 from gaitway.core.config import ConfigError
+from gaitway.runners.film import captioned
 from gaitway.skills.deciding_policy import DECISION, MEMORY, PHASE
 from gaitway.skills.frozen_policy import SkillFileError
 from gaitway.skills.hsd3_policy import HSD3Policy, HSD3PolicyConfig, drawn_spaces
@@ -218,3 +219,20 @@ def test_goals_of_delta_actions_count_from_the_robot():
     kept = parts(policy, state)
     place = policy.interface.members.tolist().index(2)
     assert_close(kept["left"][:, place], 0.5 * kept["subgoal"][:, place], atol=1e-6, rtol=0)
+
+
+def test_a_film_is_told_the_goal_space_the_goal_and_what_is_left(played):
+    policy, env = played.policy, make_env("point/duck", num_envs=1, max_episode_steps=23)
+    act = InferencePolicy(policy)
+    assert captioned(act, ("point/duck",))() == ("point/duck",)  # before the first step there is nothing to tell
+    act(env.reset(seed=[0]))
+    told = captioned(act, ("point/duck",))()
+    kept = parts(policy, act._state)
+    subset = policy.interface.subsets[int(kept["goal_space"])]
+    features = [int(each) for each in subset.split(",")]
+    assert told[:2] == ("point/duck", f"goal space {subset}")
+    for line, feature in zip(told[2:], features, strict=True):
+        place = policy.interface.members.tolist().index(feature)
+        goal, left = float(kept["subgoal"][0, place]), float(kept["left"][0, place])
+        assert line == f"{policy.interface.space.names[feature]} goal {goal:+.2f} left {left:+.2f}"
+    env.close()

@@ -121,6 +121,12 @@ class HiroPolicy(ReplayPolicy):
         action, _, after = self._control(obs, state, stochastic, generator, uniform=False)
         return action, after
 
+    def state_lines(self, state: Tensor) -> list[str]:
+        """Where the features are to be brought, and in how many steps the next goal is set; `state` is [S]."""
+        left = self.config.interval - int(state[0])
+        targets = zip(self.config.goal_ranges, state[1:].tolist(), strict=True)
+        return [f"next goal in {left} steps", *(f"{name} to {value:+.2f}" for name, value in targets)]
+
     def variables(self, num_envs: int, rows: int) -> dict[str, Variable]:
         size = len(self.config.goal_ranges)
         return super().variables(num_envs, rows) | {

@@ -93,6 +93,19 @@ class InferencePolicy:
         action, self._state = self.policy.act(obs, self._state, self.stochastic, self.generator)
         return action
 
+    @torch.inference_mode()
+    def choice_margin(self, obs: Observation) -> Tensor | None:
+        """By how much the best choice of the next step is ahead of the second, [B], infinite where none is due; None of
+        a policy that makes no choices which it then pursues."""
+        margin = getattr(self.policy, "choice_margin", None)
+        found: Tensor | None = None if margin is None else margin(obs, self._state)
+        return found
+
+    def lines(self) -> list[str]:
+        """What the first instance is about, for its picture; nothing of policies that decide step by step."""
+        told = getattr(self.policy, "state_lines", None)
+        return [] if told is None or self._state is None else list(told(self._state[0]))
+
     def reset(self, mask: Tensor | None = None) -> None:
         """Forget the past: of all instances, or of those where `mask` [B] is true."""
         if mask is None or self._state is None:

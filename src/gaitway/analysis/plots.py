@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from gaitway.analysis.aggregate import bootstrap_interval, iqm
 from gaitway.analysis.figures import COLOURS, STYLE, finish, label_curves, new_figure
+from gaitway.analysis.goal_spaces import goal_spaces_by_task_figure, goal_spaces_figure
 from gaitway.analysis.runs import Run, group_runs, load_run, load_runs
 
 STEPS_LABEL = "environment steps"
@@ -34,12 +35,14 @@ Band = Literal["auto", "bootstrap", "minmax"]
 
 
 def plot_run(run: Run | str | Path) -> list[Path]:
-    """Write learning_curve.png, metrics.png and losses.png into plots/ of a run; returns what there was data for."""
+    """Write learning_curve.png, metrics.png, losses.png and goal_spaces.png into plots/ of a run; returns what there
+    was data for."""
     run = run if isinstance(run, Run) else load_run(run)
     made = {
         "learning_curve.png": learning_curve_figure(run),
         "metrics.png": metrics_figure(run),
         "losses.png": losses_figure(run),
+        "goal_spaces.png": goal_spaces_figure(run),
     }
     return [_save(figure, run.folder / "plots" / name) for name, figure in made.items() if figure is not None]
 
@@ -52,6 +55,13 @@ def plot_runs(
     figure = comparison_figure(group_runs(found), estimate=estimate, band=band)
     path = Path(out)
     return _save(figure, path if path.suffix else path / "comparison.png")
+
+
+def plot_goal_spaces(runs: Sequence[Run], out: str | Path) -> list[Path]:
+    """Draw the shares of the goal spaces task by task, as goal_spaces.png beside the picture `out`; nothing where no
+    run chooses goal spaces."""
+    figure, place = goal_spaces_by_task_figure(runs), Path(out)
+    return [] if figure is None else [_save(figure, (place.parent if place.suffix else place) / "goal_spaces.png")]
 
 
 def plot_metrics(runs: Sequence[Run], names: Sequence[str], out: str | Path | None = None) -> list[Path]:

@@ -26,11 +26,11 @@ def add_parser(commands: Any) -> None:
         "replayed through them, and they are kept only if their actions are the policy's.",
         epilog="docs/export.md explains the files and the contract.",
     )
-    export.add_argument("run", metavar="DIR")
+    export.add_argument("run", metavar="DIR", help="a run, a skill file, or the name of one that comes with the library")
     export.add_argument(
         "--format", choices=["onnx", "torch", "both"], default="both", help="policy.onnx, policy.pt2 or both (default)"
     )
-    export.add_argument("--out", metavar="FOLDER", default=None, help="default: DIR/export")
+    export.add_argument("--out", metavar="FOLDER", default=None, help="default: DIR/export, of a skill file NAME_export here")
     export.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     export.add_argument(
         "--env", metavar="ENV_ID", default=None, help="prove it in this environment instead of the run's own"
@@ -56,19 +56,26 @@ def export(options: argparse.Namespace) -> int:
     from gaitway.cli.inspect_run import device_alone
     from gaitway.cli.open_run import open_run
 
-    folder, config = open_run(options.run, device_alone(options.settings))
-    out = options.out or str(folder.path / "export")
-    proof, loaded = export_run(folder, config, out, options.format, options.checkpoint, options.env)
+    if _is_skill_file(options.run):
+        out = options.out or _beside_skills(options.run)
+        proof, shown = export_skills(options.run, out, options.format)
+    else:
+        folder, config = open_run(options.run, device_alone(options.settings))
+        out = options.out or str(folder.path / "export")
+        proof, loaded = export_run(folder, config, out, options.format, options.checkpoint, options.env)
+        shown = f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,})"
     if options.json:
         print(json.dumps({"out": out, "largest_difference": proof.largest, **vars(proof)}))
         return 0
-    console.print(f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,}): {out}", soft_wrap=True)
+    console.print(f"{shown}: {out}", soft_wrap=True)
     console.print(
         f"  {proof.observations:,} observations of {proof.episodes} episodes, {proof.driven_steps} steps driven"
     )
     for name, difference in proof.differences.items():
         console.print(f"  {name:36s} {difference:.3g}", soft_wrap=True)
     console.print(f"  largest difference of actions        {proof.largest:.3g}")
+    if proof.near_ties:
+        console.print(f"  {proof.near_ties} steps follow from a choice between near equals and were not compared")
     if proof.share_at_limits > MANY:
         console.print(
             f"  {proof.share_at_limits:.0%} of the actions are at their limits, where differences do not show"
@@ -104,6 +111,50 @@ def export_run(
         str(folder.path),
     )
     return export_policy(subject, out, format), loaded
+
+
+def _is_skill_file(path: str) -> bool:
+    """Whether `path` is a skill file itself, or the name of one that comes with the library, and no run."""
+    from gaitway.core.files import stored_kind
+    from gaitway.skills.places import KINDS, is_shipped
+
+    return is_shipped(path) or (stored_kind(path) in KINDS and not (Path(path) / "config.yaml").exists())
+
+
+def _beside_skills(path: str) -> str:
+    """Where the export of a skill file goes: nothing is written into the file or into the library."""
+    return f"{Path(path).resolve().name}_export"
+
+
+def export_skills(path: str, out: str | Path, format: Format) -> tuple[Proof, str]:
+    """Export a skill file, proven in the skill environment of its robot; the proof, and the file in words."""
+    from gaitway.core.files import stored_kind
+    from gaitway.export.folder import Subject, export_policy
+    from gaitway.export.programs import ExportError
+    from gaitway.export.skill_step import SkillActor, SkillStep
+    from gaitway.skills.places import CONTINUOUS_SKILLS
+    from gaitway.skills.skill_file import Skills
+    from gaitway.skills.sweep import make_skill_env
+
+    if stored_kind(path) == CONTINUOUS_SKILLS:
+        raise ExportError(
+            f"{path} holds skills on a continuous scale, which no environment asks for by itself; export the run that "
+            "learnt them, or the agent above them"
+        )
+    skills = Skills.load(path)
+    robot, origin = skills.facts.robot, skills.origin
+    with make_skill_env(skills, num_envs=1) as env:
+        spec = env.spec
+    about = {"skills": Path(path).name, "skills_sha256": skills.sha256, "robot": robot, "task_map": skills.task_map}
+    about |= {"env": spec.id, "steps": origin.get("env_steps")}
+    subject = Subject(
+        SkillStep(skills, spec),
+        SkillActor(skills),
+        lambda instances: make_skill_env(skills, num_envs=instances, purpose="evaluation"),
+        about,
+        str(path),
+    )
+    return export_policy(subject, out, format), f"skills of {robot}"
 
 
 def check_contract(options: argparse.Namespace) -> int:

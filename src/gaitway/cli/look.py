@@ -20,7 +20,7 @@ from gaitway.runners.run_folder import RunFolder, check_links
 
 def plot(options: argparse.Namespace) -> int:
     """Draw each run, and several of them together; with `--metric` only the metrics that are named."""
-    from gaitway.analysis.plots import plot_metrics, plot_run, plot_runs
+    from gaitway.analysis.plots import plot_goal_spaces, plot_metrics, plot_run, plot_runs
     from gaitway.analysis.runs import find_runs, load_run
 
     folders = find_runs(options.runs)
@@ -38,6 +38,7 @@ def plot(options: argparse.Namespace) -> int:
         written = [path for run in runs for path in plot_run(run)]
         if len(runs) > 1:
             written.append(plot_runs(runs, out))
+            written += plot_goal_spaces(runs, out)
     if not written:
         raise ConfigError(f"{folders[0]} has no numbers to draw: metrics.jsonl is empty or damaged; train it first")
     for path in written:

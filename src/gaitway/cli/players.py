@@ -22,7 +22,7 @@ from gaitway.core.seeding import check_seed, stream
 from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.evaluate import Actor
-from gaitway.runners.film import Caption
+from gaitway.runners.film import Caption, captioned
 from gaitway.runners.run_folder import RunFolder, RunFolderError
 
 WITHOUT_RUN = ("random", "zero")
@@ -135,7 +135,8 @@ def _player(
     caption = (env_id, f"{loaded.steps:,} steps")
     skills = _skills(loaded, options.skill, trained)
     if skills is None:
-        return Player(env, loaded.inference(), config, folder, what, caption)
+        act = loaded.inference()
+        return Player(env, act, config, folder, what, captioned(act, caption))
     total = options.steps or options.length or len(skills) * _part(env)
     act = SkillsInTurn(loaded.policy, skills, total)
     named = f"skill {skills[0]}" if len(skills) == 1 else f"skills {skills[0]} to {skills[-1]} in turn"

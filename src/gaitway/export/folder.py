@@ -99,7 +99,8 @@ def _prove(step: ActingStep, subject: Subject, folder: Path, names: list[str], r
     with subject.make_env(1) as env:
         exported = _runner(step, folder, names[-1], 1, env.spec)
         found[f"driving an episode by {names[-1]}"], steps = drive(env, subject.act, exported, groups, EPISODES)
-    return Proof(recording.observations, recording.episodes, steps, recording.share_at_limits, found)
+    told = recording.observations, recording.episodes, steps, recording.share_at_limits
+    return Proof(*told, found, recording.near_ties)
 
 
 def _runner(step: ActingStep, folder: Path, name: str, batch: int, spec: EnvSpec) -> Exported:

@@ -4,6 +4,9 @@ Recorded observations of several episodes are replayed through every file, each 
 drives an episode, and the policy acts on the same observations with a memory of its own; two separate simulations
 would drift apart. Differences are those of actions; where an action is beyond 1, in relation to it, because that is how
 floating-point numbers round.
+
+A policy that chooses one of several things to pursue for a while (`choice_margin`) may choose another one where two are
+nearly equal. Such steps, up to the next choice, are counted and not compared.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ TOLERANCE = 1e-5
 OBSERVATIONS, EPISODES = 1000, 10
 DRIVEN_STEPS = 1000
 """The longest episode that is driven."""
+NEAR_TIE = 1e-4
+"""Log-probabilities that are closer than this may change places by rounding alone."""
 
 
 class Exported(Protocol):
@@ -85,6 +90,8 @@ class Row(NamedTuple):
     """Where what is remembered is forgotten before the step, bool [B]."""
     action: np.ndarray
     """What the policy did, within limits."""
+    compared: np.ndarray
+    """Where that does not follow from a choice between near equals, bool [B]."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,11 @@ class Recording:
     rows: list[Row]
     observations: int
     episodes: int
+
+    @property
+    def near_ties(self) -> int:
+        """Steps that follow from a choice between near equals."""
+        return sum(int(np.count_nonzero(~row.compared)) for row in self.rows)
 
     @property
     def share_at_limits(self) -> float:
@@ -118,6 +130,8 @@ class Proof:
     share_at_limits: float
     """Actions at a limit, where differences do not show."""
     differences: dict[str, float]
+    near_ties: int = 0
+    """Steps that are not compared, because they follow from a choice between near equals."""
 
     @property
     def largest(self) -> float:
@@ -135,6 +149,23 @@ class Proof:
             )
 
 
+class Ties:
+    """Follows which instances do what a choice between near equals asks for; `act` is asked before each step."""
+
+    def __init__(self, act: Actor) -> None:
+        self.margin = getattr(act, "choice_margin", None)
+        self.open: Tensor | None = None
+
+    def compared(self, obs: Observation) -> np.ndarray:
+        """Where the next actions are to be compared, bool [B]."""
+        margin = None if self.margin is None else self.margin(obs)
+        if margin is None:
+            return np.ones(len(next(iter(obs.values()))), dtype=bool)
+        before = torch.zeros_like(margin, dtype=torch.bool) if self.open is None else self.open
+        self.open = torch.where(torch.isfinite(margin), margin < NEAR_TIE, before)
+        return (~self.open).cpu().numpy()
+
+
 @torch.inference_mode()
 def record(env: VecEnv, act: Actor, groups: tuple[str, ...]) -> Recording:
     """At least `OBSERVATIONS` of at least `EPISODES` episodes, played as evaluations are."""
@@ -142,11 +173,12 @@ def record(env: VecEnv, act: Actor, groups: tuple[str, ...]) -> Recording:
     act.reset()
     starts = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     rows: list[Row] = []
+    ties = Ties(act)
     seen, episodes, steps = 0, env.num_envs, math.ceil(4 * OBSERVATIONS / env.num_envs)
     for _ in range(steps):  # of environments that reset in rows of their own, many may not count
-        observation = _arrays(obs, groups)
+        observation, compared = _arrays(obs, groups), ties.compared(obs)
         action = limited(act(obs), env.spec.action)
-        rows.append(Row(observation, starts.cpu().numpy().copy(), action.cpu().numpy().copy()))
+        rows.append(Row(observation, starts.cpu().numpy().copy(), action.cpu().numpy().copy(), compared))
         step = env.step(action)
         ended = step.terminated | step.truncated
         starts = ended if step.valid is None else ended | ~step.valid
@@ -165,7 +197,10 @@ def replay(recording: Recording, exported: Exported) -> float:
     largest = 0.0
     for row in recording.rows:
         exported.reset(row.starts)
-        largest = _larger(largest, difference(exported(row.observation), row.action))
+        found = exported(row.observation)
+        same = found.shape == row.action.shape
+        kept = row.compared if same else slice(None)
+        largest = _larger(largest, difference(found[kept], row.action[kept]))
     return largest
 
 
@@ -176,11 +211,13 @@ def drive(env: VecEnv, act: Actor, exported: Exported, groups: tuple[str, ...], 
     obs = env.reset(seed=[seed])
     act.reset()
     exported.reset()
-    largest, steps, ended = 0.0, 0, False
+    largest, steps, ended, ties = 0.0, 0, False, Ties(act)
     while steps < DRIVEN_STEPS and not ended and math.isfinite(largest):
         action = exported(_arrays(obs, groups))
+        compared = bool(ties.compared(obs).all())
         wanted = limited(act(obs), env.spec.action).cpu().numpy()
-        largest = _larger(largest, difference(action, wanted))
+        if compared:
+            largest = _larger(largest, difference(action, wanted))
         if math.isfinite(largest):
             step = env.step(torch.as_tensor(action).to(env.device))
             obs, ended = step.obs, bool((step.terminated | step.truncated).any())

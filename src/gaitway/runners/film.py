@@ -199,6 +199,12 @@ def _shoot(
     return Film(writer, steps, total)
 
 
+def captioned(act: Act, known: Sequence[Text]) -> Caption:
+    """The lines that are `known`, and behind them what a policy tells of the moment (`InferencePolicy.lines`)."""
+    told = getattr(act, "lines", None)
+    return known if told is None else lambda: (*known, *told())
+
+
 def _picture(draw: Draw, size: tuple[int, int], consequence: str) -> np.ndarray | None:
     try:
         return draw(*size)

@@ -12,7 +12,7 @@ from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.cast import Cast
 from gaitway.runners.evaluate import evaluate, evaluation_instances
-from gaitway.runners.film import Film, start_film
+from gaitway.runners.film import Caption, Film, captioned, start_film
 from gaitway.runners.runner_config import RunnerConfig
 
 log = logging.getLogger("gaitway")
@@ -98,15 +98,16 @@ class Judge:
                 self.make_env("evaluation", 1) as env,
                 Camera(env, 0, video.camera, video.quality) as draw,
             ):
+                act = self._actor(False)
                 film = start_film(
                     env,
-                    self._actor(False),
+                    act,
                     path,
                     length=video.length,
                     size=video.size,
                     annotations=video.annotations,
                     seed=0,
-                    caption=_caption(env, steps) if video.annotations else (),
+                    caption=_caption(env, act, steps) if video.annotations else (),
                     draw=draw,
                 )
         except CameraError as error:
@@ -147,5 +148,7 @@ class Judge:
         return self.cast.inference(stochastic, stream(self.config.seed, "evaluation", self.device))
 
 
-def _caption(env: VecEnv, steps: int | None) -> list[str]:
-    return [env.spec.id] if steps is None else [env.spec.id, f"{steps:,} steps"]
+def _caption(env: VecEnv, act: InferencePolicy | CastPolicy, steps: int | None) -> Caption:
+    """Environment and steps, and what the policy is about at the moment, where it can tell."""
+    known = (env.spec.id,) if steps is None else (env.spec.id, f"{steps:,} steps")
+    return captioned(act, known)

@@ -165,6 +165,17 @@ class GoalSpacePolicy(DecidingPolicy):
         action = self.low.act(obs, {"desired_goal": left, "task": task})
         return action, torch.cat((left, features), -1)
 
+    def state_lines(self, state: Tensor) -> list[str]:
+        """The goal space in force, and of each of its features the goal in [-1, 1] and what is left to go, in the units
+        of the feature; `state` [S] is that after a step."""
+        number, rest = int(state[1]), state[2 : 2 + 2 * self.goal_size].tolist()
+        goal, left = rest[: self.goal_size], rest[self.goal_size :]
+        names, members = self.interface.space.names, self.interface.members.tolist()
+        return [f"goal space {self.interface.subsets[number]}"] + [
+            f"{names[members[place]]} goal {goal[place]:+.2f} left {left[place]:+.2f}"
+            for place in self.interface.subgoal_index[number]
+        ]
+
     # Learning
 
     def goal_heads(self, inputs: Tensor) -> Tensor:

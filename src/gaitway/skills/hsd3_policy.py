@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.skills.goal_space_policy import GoalSpaceConfig, GoalSpacePolicy
 from gaitway.skills.skill_file import Skills
 
@@ -42,6 +42,13 @@ class HSD3Policy(GoalSpacePolicy):
             return log_probs.argmax(-1)
         drawn = torch.rand(len(inputs), 1, device=inputs.device, generator=generator or self.generator(inputs.device))
         return drawn_spaces(log_probs, drawn).squeeze(-1)
+
+    def choice_margin(self, obs: Observation, state: Tensor | None) -> Tensor:
+        """By how much the log-probability of the best goal space is ahead of the second, [B]; infinite where no
+        decision is due."""
+        best = self.space_log_probs(self.inputs_at(self.normalised(obs), "actor")).topk(min(2, self.num_spaces)).values
+        margin = best[:, 0] - best[:, -1] if self.num_spaces > 1 else torch.full_like(best[:, 0], torch.inf)
+        return margin if state is None else torch.where(state[:, 0] < 0.5, margin, torch.inf)
 
 
 def drawn_spaces(log_probs: Tensor, uniform: Tensor) -> Tensor:

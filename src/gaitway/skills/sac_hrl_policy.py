@@ -68,6 +68,10 @@ class SACHRLPolicy(DecidingPolicy):
     def pursue(self, obs: Observation, decision: Tensor, is_new: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         return self.low.act(obs, {"skill": decision}), kept
 
+    def state_lines(self, state: Tensor) -> list[str]:
+        """The skill in force; `state` [S] is that after a step."""
+        return ["skill " + " ".join(f"{value:+.2f}" for value in state[1:].tolist())]
+
 
 def continuous_skills(config: SACHRLPolicyConfig) -> ContinuousSkills:
     """The skills that a configuration names; a file of skills that pursue goals is refused."""

@@ -1,0 +1,189 @@
+"""Runs of every agent that decides for several steps: they resume bit for bit in the midst of a decision, evaluations
+agree, and exports are their policies with what is decided as explicit inputs and outputs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hsd3_cases import make_policy, point_skills
+from resume_cases import differing, numbers
+
+import gaitway
+from gaitway.agents.diayn_policy import DIAYNPolicy, DIAYNPolicyConfig
+from gaitway.agents.policy import InferencePolicy
+from gaitway.cli.main import main
+from gaitway.core.files import load_state
+from gaitway.envs.registry import make_env
+from gaitway.export import proof as proof_module
+from gaitway.export.acting_step import PolicyStep
+from gaitway.export.programs import ExportError
+from gaitway.export.proof import TOLERANCE, Proof, TorchRunner
+from gaitway.skills.continuous_skills import ContinuousSkills
+from gaitway.skills.hsd3_policy import HSD3Policy
+
+STEPS = 4 * 23  # of an iteration: no interval divides 23
+SMALL = [
+    "env.id=point/duck",
+    "env.num_envs=4",
+    "env.options={max_episode_steps: 31}",
+    "algorithm.batch_size=16",
+    "algorithm.replay_size=300",
+    "algorithm.learning_starts=60",
+    f"algorithm.iteration_steps={STEPS}",
+    "algorithm.update_ratio=0.2",
+    f"total_steps={4 * STEPS}",
+    f"evaluation={{interval: {2 * STEPS}, episodes: 2, metric: score, stochastic: false}}",
+    f"checkpoints={{interval: {STEPS}, keep_all: true}}",
+    "logging.code=none",
+    "torch_threads=1",
+]
+HIDDEN = ["agent.actor_hidden=[8, 8]", "agent.critic_hidden=[8, 8]"]
+RANGES = "agent.goal_ranges={x: [-3.0, 3.0], y: [-3.0, 3.0]}"
+AGENTS: dict[str, list[str]] = {
+    "hsd3": ["algorithm=hsd3", "agent.skills=SKILLS", "agent.subsets='0#2'", *HIDDEN],
+    "hsd_bandit": ["algorithm=hsd_bandit", "agent.skills=SKILLS", "agent.subsets='0#2'", *HIDDEN],
+    "sac_hrl": ["algorithm=sac_hrl", "agent.skills=CONTINUOUS", *HIDDEN],
+    "hiro": ["algorithm=hiro", RANGES, "agent.interval=5", *HIDDEN],
+    "switching": ["algorithm=switching", "agent.members=4", *HIDDEN],
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("files")
+    point_skills().save(place / "skills")
+    with make_env("point/skills") as env:
+        sizes = DIAYNPolicyConfig(
+            n_skills=4, n_embed=3, actor_hidden=(8,), critic_hidden=(8,), discriminator_hidden=(8,)
+        )
+        policy = DIAYNPolicy(env.spec, sizes, torch.Generator().manual_seed(0))
+    ContinuousSkills.of_policy(policy).save(place / "continuous")
+    return {"SKILLS": place / "skills", "CONTINUOUS": place / "continuous"}
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def run(request, files, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / request.param
+    options = AGENTS[request.param]
+    for name, file in files.items():
+        options = [each.replace(f"={name}", f"={file}") for each in options]
+    assert main(["train", *SMALL, *options, f"run_dir={path}", "--quiet"]) == 0
+    return path
+
+
+def last(path: Path) -> dict[str, Any]:
+    return load_state(path / "checkpoints" / "last", kind="checkpoint")[0]
+
+
+def test_it_resumes_exactly_in_the_midst_of_a_decision(run, tmp_path):
+    state = load_state(run / "checkpoints" / str(2 * STEPS), kind="checkpoint")[0]
+    phases = {place: value for place, value in numbers(state).items() if "carried" in place}
+    assert phases, "nothing of a decision is carried"
+    twin = tmp_path / "twin"
+    shutil.copytree(run, twin, symlinks=True)
+    assert main(["resume", str(twin), "--checkpoint", str(2 * STEPS), "--quiet"]) == 0
+    ours, theirs = (
+        {place: value for place, value in numbers(last(path)).items() if "seconds" not in place and "logger" not in place}
+        for path in (twin, run)
+    )
+    assert len(theirs) > 20
+    assert not differing(ours, theirs)
+
+
+def test_evaluations_agree(run):
+    loaded = gaitway.load(run, "last")
+    assert loaded.evaluate() == loaded.evaluate() == gaitway.load(run, "last").evaluate()
+
+
+class Spoilt(PolicyStep):
+    """Broken: decides anew at every step."""
+
+    def act(self, obs, states):
+        phase, rest = states[0].split([1, states[0].shape[1] - 1], -1)
+        return super().act(obs, [torch.cat((phase * 0.0, rest), -1)])
+
+
+def permuted(policy: HSD3Policy) -> PolicyStep:
+    """Broken: the bits of another task map."""
+    twin = copy.deepcopy(policy)
+    twin.interface.task_bits = twin.interface.task_bits.roll(1, -1)
+    return PolicyStep(twin)
+
+
+@pytest.mark.parametrize("spoil", [PolicyStep, Spoilt, permuted])
+def test_what_spoils_phase_or_task_map_is_not_the_policy(spoil):
+    with make_env("point/duck", num_envs=4, max_episode_steps=31) as env:
+        policy = make_policy(env.spec).eval()
+        step = spoil(policy)
+        recording = proof_module.record(env, InferencePolicy(policy), tuple(group.name for group in step.groups))
+        found = proof_module.replay(recording, TorchRunner(step, step, 4))
+    told = Proof(recording.observations, recording.episodes, 0, 0.0, {"replayed": found})
+    if spoil is PolicyStep:
+        told.check("a test")
+        return
+    with pytest.raises(ExportError, match="is not its policy"):
+        told.check("a test")
+
+
+def test_a_near_tie_of_goal_spaces_is_counted_and_not_compared():
+    with make_env("point/duck", num_envs=2, max_episode_steps=31) as env:
+        policy = make_policy(env.spec).eval()
+        torch.nn.init.zeros_(policy.spaces.last.weight)
+        torch.nn.init.zeros_(policy.spaces.last.bias)
+        policy.spaces.last.bias.data[:2] = torch.tensor([1.0, 1.0 + 1e-6])
+        recording = proof_module.record(env, InferencePolicy(policy), tuple(policy.actor_groups))
+        assert recording.near_ties == recording.observations
+        assert proof_module.replay(recording, Elsewhere(recording)) == 0.0
+        policy.spaces.last.bias.data[1] = 2.0
+        clear = proof_module.record(env, InferencePolicy(policy), tuple(policy.actor_groups))
+        assert clear.near_ties == 0
+        assert proof_module.replay(clear, Elsewhere(clear)) > 0.1
+
+
+class Elsewhere:
+    """Does something else everywhere."""
+
+    def __init__(self, recording):
+        self.shape = recording.rows[0].action.shape
+
+    def __call__(self, observation):
+        return np.full(self.shape, 0.9, dtype=np.float32)
+
+    def reset(self, rows=None):
+        pass
+
+
+def test_a_skill_file_is_exported(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(proof_module, "OBSERVATIONS", 300)
+    monkeypatch.setattr(proof_module, "DRIVEN_STEPS", 60)
+    out = tmp_path / "out"
+    assert main(["export", str(files["SKILLS"]), "--out", str(out), "--format", "torch"]) == 0
+    contract = json.loads((out / "policy_contract.json").read_text())
+    assert [entry["group"] for entry in contract["inputs"]] == ["desired_goal", "observation", "task"]
+    assert contract["task_map"] == {"0": 0, "1": 1, "2": 2, "3": 3}
+    assert max(contract["proof"]["differences"].values()) <= TOLERANCE
+    assert main(["export", str(files["CONTINUOUS"]), "--out", str(tmp_path / "other")]) != 0
+    assert "on a continuous scale" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("run", ["hsd3", "hiro"], indirect=True)
+def test_its_export_is_the_policy(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(proof_module, "OBSERVATIONS", 400)
+    out = tmp_path / "out"
+    assert main(["export", str(run), "--format", "torch", "--out", str(out)]) == 0
+    contract = json.loads((out / "policy_contract.json").read_text())
+    assert contract["proof"]["driven_steps"] == 31  # a whole episode
+    assert max(contract["proof"]["differences"].values()) <= TOLERANCE
+    (memory,) = contract["memories"]
+    assert memory["input"].endswith("_in")
+    assert [part["name"] for part in memory["parts"]] == PARTS[run.name]
+
+
+PARTS = {"hsd3": ["phase", "goal_space", "subgoal", "left", "features"], "hiro": ["steps", "target"]}
