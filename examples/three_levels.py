@@ -74,7 +74,9 @@ def main(quick: bool = False, out: Path | None = None) -> None:
     run = train("point_hsd3", **keys, **FAST)
     where, chosen, score = decisions(run)
     counts = np.bincount(chosen, minlength=run.policy.num_spaces)
-    print(f"score {score:.1f} of 19 on {EPISODES} seeds; decided on most: {run.policy.interface.subsets[counts.argmax()]}")
+    print(
+        f"score {score:.1f} of 19 on {EPISODES} seeds; decided on most: {run.policy.interface.subsets[counts.argmax()]}"
+    )
     path = (out or Path()) / "three_levels.png"
     draw(run, where, chosen, path)
     print(path)

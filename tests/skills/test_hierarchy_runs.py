@@ -78,6 +78,12 @@ def run(request, files, tmp_path_factory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def short_proofs(monkeypatch):
+    monkeypatch.setattr(proof_module, "OBSERVATIONS", 200)
+    monkeypatch.setattr(proof_module, "DRIVEN_STEPS", 60)
+
+
 def last(path: Path) -> dict[str, Any]:
     return load_state(path / "checkpoints" / "last", kind="checkpoint")[0]
 
@@ -90,7 +96,11 @@ def test_it_resumes_exactly_in_the_midst_of_a_decision(run, tmp_path):
     shutil.copytree(run, twin, symlinks=True)
     assert main(["resume", str(twin), "--checkpoint", str(2 * STEPS), "--quiet"]) == 0
     ours, theirs = (
-        {place: value for place, value in numbers(last(path)).items() if "seconds" not in place and "logger" not in place}
+        {
+            place: value
+            for place, value in numbers(last(path)).items()
+            if "seconds" not in place and "logger" not in place
+        }
         for path in (twin, run)
     )
     assert len(theirs) > 20
@@ -160,9 +170,7 @@ class Elsewhere:
         pass
 
 
-def test_a_skill_file_is_exported(files, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(proof_module, "OBSERVATIONS", 300)
-    monkeypatch.setattr(proof_module, "DRIVEN_STEPS", 60)
+def test_a_skill_file_is_exported(files, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["export", str(files["SKILLS"]), "--out", str(out), "--format", "torch"]) == 0
     contract = json.loads((out / "policy_contract.json").read_text())
@@ -174,8 +182,7 @@ def test_a_skill_file_is_exported(files, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("run", ["hsd3", "hiro"], indirect=True)
-def test_its_export_is_the_policy(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(proof_module, "OBSERVATIONS", 400)
+def test_its_export_is_the_policy(run, tmp_path):
     out = tmp_path / "out"
     assert main(["export", str(run), "--format", "torch", "--out", str(out)]) == 0
     contract = json.loads((out / "policy_contract.json").read_text())

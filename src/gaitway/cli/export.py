@@ -26,11 +26,15 @@ def add_parser(commands: Any) -> None:
         "replayed through them, and they are kept only if their actions are the policy's.",
         epilog="docs/export.md explains the files and the contract.",
     )
-    export.add_argument("run", metavar="DIR", help="a run, a skill file, or the name of one that comes with the library")
+    export.add_argument(
+        "run", metavar="DIR", help="a run, a skill file, or the name of one that comes with the library"
+    )
     export.add_argument(
         "--format", choices=["onnx", "torch", "both"], default="both", help="policy.onnx, policy.pt2 or both (default)"
     )
-    export.add_argument("--out", metavar="FOLDER", default=None, help="default: DIR/export, of a skill file NAME_export here")
+    export.add_argument(
+        "--out", metavar="FOLDER", default=None, help="default: DIR/export, of a skill file NAME_export here"
+    )
     export.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     export.add_argument(
         "--env", metavar="ENV_ID", default=None, help="prove it in this environment instead of the run's own"
