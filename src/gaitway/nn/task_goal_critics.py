@@ -54,7 +54,7 @@ class TaskGoalCritics(nn.Module):
         return values.view(-1, self.tasks, len(x)).transpose(1, 2)
 
     def _sliced(self, trunk: SkipTrunk, x: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows [N * D, B, .] and slices of the weights [N * D, ., sum of widths], a pair for each critic and task, whose
+        """Rows [N * D, B, .] and slices of the weights [N * D, ., sum of widths], one of each per critic and task: their
         product is the input's part of all layers, biases included."""
         weight, bias, members = trunk.input.weight, trunk.bias, self.critics.members
         shared, chosen, wide = weight.split((self.inputs, self.tasks, self.tasks * self.goal), 1)
