@@ -54,8 +54,8 @@ class TaskGoalCritics(nn.Module):
         return values.view(-1, self.tasks, len(x)).transpose(1, 2)
 
     def _sliced(self, trunk: SkipTrunk, x: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows [N * D, B, .] and slices of the weights [N * D, ., sum of widths], one of each per critic and task: their
-        product is the input's part of all layers, biases included."""
+        """Rows [N * D, B, .] and slices of the weights [N * D, ., sum of widths], one of each per critic and task: the
+        product of both is the part that the input has in all layers, biases included."""
         weight, bias, members = trunk.input.weight, trunk.bias, self.critics.members
         shared, chosen, wide = weight.split((self.inputs, self.tasks, self.tasks * self.goal), 1)
         slices = torch.cat(
