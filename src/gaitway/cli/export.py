@@ -149,8 +149,8 @@ def export_skills(path: str, out: str | Path, format: Format) -> tuple[Proof, st
     robot, origin = skills.facts.robot, skills.origin
     with make_skill_env(skills, num_envs=1) as env:
         spec = env.spec
-    about = {"skills": Path(path).name, "skills_sha256": skills.sha256, "robot": robot, "task_map": skills.task_map}
-    about |= {"env": spec.id, "steps": origin.get("env_steps")}
+    about: dict[str, Any] = {"skills": Path(path).name, "skills_sha256": skills.sha256, "robot": robot}
+    about |= {"task_map": skills.task_map, "env": spec.id, "steps": origin.get("env_steps")}
     subject = Subject(
         SkillStep(skills, spec),
         SkillActor(skills),

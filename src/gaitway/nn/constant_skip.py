@@ -41,7 +41,7 @@ def in_place_values(network: Network, rows: Tensor, weight: Tensor) -> Tensor:
     assert isinstance(trunk, SkipTrunk)
     hidden = [product.get_parameter("weight") for product in trunk.hidden]
     ends = last.get_parameter("weight"), last.get_parameter("bias")
-    values: Tensor = _InPlace.apply(rows, weight, trunk.widths, *ends, *hidden)  # type: ignore[no-untyped-call]
+    values: Tensor = _InPlace.apply(rows, weight, trunk.widths, *ends, *hidden)
     return values
 
 
@@ -60,7 +60,7 @@ class _InPlace(torch.autograd.Function):
         return torch.baddbmm(bias, layers[-1], last)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         whole, weight, last, *hidden = ctx.saved_tensors
         found = torch.empty_like(whole)
