@@ -59,7 +59,7 @@ class Results:
         }
 
     def _content(self) -> dict[str, Any]:
-        names = [*self.experiment.arms, *self.experiment.twins]
+        names = dict.fromkeys((*self.experiment.arms, *self.experiment.twins, *self.rows))  # those given up stay too
         rows = {name: self.rows[name] for name in names if name in self.rows}
         seeds = sorted({int(seed) for rows in self.rows.values() for seed in rows})
         claims = {str(seed): self.claims(seed) for seed in seeds}
