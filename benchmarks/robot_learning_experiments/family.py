@@ -281,7 +281,7 @@ def mountain(source: str | None) -> Arm:
         if source:
             losses = logged(trained, "rnd/loss")
             state = load_state(trained.path / "checkpoints" / "last", kind="checkpoint")[0]
-            kept = state["runner"]["rewards"]["rnd"]
+            kept = state["sources"]["rnd"]
             fresh = RandomNetworkDistillation(trained.spec, seed=job.seed).state_dict()
             moved = max(float((kept[name] - fresh[name]).abs().max()) for name in fresh if name.startswith("target."))
             found |= {"fall of the loss": losses[0] / (sum(losses[-10:]) / 10), "target moved": moved}
