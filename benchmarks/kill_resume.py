@@ -5,7 +5,9 @@ line of the metrics but its times.
 
 gaitway bench kill_resume --kills 20 --out benchmarks/results/kill_resume.json
 gaitway bench kill_resume --kills 10 --only skills --out benchmarks/results/kill_resume.json
-(the second replaces what that file says of such runs, and keeps the rest)
+gaitway bench kill_resume --kills 10 --only parts --out benchmarks/results/kill_resume.json
+(the last two replace what that file says of such runs, and keep the rest; `parts` are all runs with several parts of
+robot learning, see _robot_parts.py)
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _robot_parts import arguments as with_parts
 
 from gaitway.core.files import load_state
 
@@ -69,6 +73,17 @@ RUNS = {
     "sac-hopper": [*HOPPER, "algorithm.n_step=3", "algorithm.update_ratio=0.7", *SOFT],
     "skills": SKILLS,
 }
+DATASET = "a dataset of toy/oscillator"
+"""Stands in arguments for the folder of one, which is recorded first."""
+PARTS = {
+    "-".join(parts).replace(" ", "_"): with_parts(parts, DATASET, iterations=150)
+    for parts in (
+        ("memory", "teacher"),
+        ("encoder", "style"),
+        ("estimator", "symmetry"),
+        ("reward groups", "dataset stage", "memory"),
+    )
+}
 
 
 def command(*arguments: str) -> list[str]:
@@ -110,22 +125,29 @@ def metrics(run: Path) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--only", choices=RUNS, default=None, help="one kind of run instead of all")
+    known = [*RUNS, *PARTS, "parts"]
+    parser.add_argument("--only", choices=known, default=None, help="one kind of run instead of all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default=None)
     options = parser.parse_args()
     draw = random.Random(options.seed)
     rows = []
     folder = Path(tempfile.mkdtemp(prefix="gaitway-kill-"))
-    runs = RUNS if options.only is None else {options.only: RUNS[options.only]}
-    for name, arguments in runs.items():
+    everything = RUNS | PARTS
+    runs = PARTS if options.only == "parts" else everything
+    runs = runs if options.only in (None, "parts") else {options.only: everything[options.only]}
+    if any(DATASET in text for arguments in runs.values() for text in arguments):
+        recorded = command("collect", "toy/oscillator", "--steps=2000", f"--out={folder / 'dataset'}", "--quiet")
+        subprocess.run(recorded, check=True, capture_output=True)
+    for name, template in runs.items():
+        arguments = [text.replace(DATASET, str(folder / "dataset")) for text in template]
         whole = folder / f"{name}-whole"
         started = time.perf_counter()
         subprocess.run(command("train", *arguments, f"run_dir={whole}", "--quiet"), check=True, capture_output=True)
         length = time.perf_counter() - started
         expected, last, lines = fingerprint(whole), checkpoint(whole), metrics(whole)
         kills = 0
-        while kills < options.kills // len(runs):
+        while kills < math.ceil(options.kills / len(runs)):
             run = folder / f"{name}-{len(rows)}"
             arguments_now = command("train", *arguments, f"run_dir={run}", "--quiet")
             moments = []
@@ -160,7 +182,7 @@ def main() -> None:
     if options.out:
         out = Path(options.out)
         kept = json.loads(out.read_text())["rows"] if options.only is not None and out.exists() else []
-        rows = [row for row in kept if row["run"] != options.only] + rows
+        rows = [row for row in kept if row["run"] not in runs] + rows
         out.write_text(json.dumps(result_of(rows), indent=1) + "\n")
     sys.exit(0 if found["all_equal"] else 1)
 

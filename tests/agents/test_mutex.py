@@ -75,6 +75,14 @@ class TestWhoActs:
         act.reset(torch.tensor([True]))
         assert float(act(observation([0, 1]))) == -0.5  # the ring was cleared: nothing of child 0 is left
 
+    def test_a_ring_that_is_not_normalised_is_seen(self):
+        """T-MUTEX's twin: divided by the length of the ring and not by what is in it, a first action is too small."""
+        policy = mutex(smoothing=2)
+        ring = policy.act(observation([1, 0]), None, False)[1][:, :4].unflatten(-1, (2, 2))
+        twin = ring.mean(1)  # of two entries, one of which is still empty
+        assert float(twin[:, 0] * 1.0 + twin[:, 1] * -0.5) == 0.5
+        assert float(policy.act(observation([1, 0]), None, False)[0]) == 1.0
+
     def test_each_instance_for_itself(self):
         policy = mutex(smoothing=2)
         act, obs = InferencePolicy(policy), observation([1, 0], envs=3)
@@ -130,6 +138,18 @@ class TestWhatChildrenRead:
             assert children[1].seen[step]["body"].tolist() == [[pytest.approx(1.6), 7.0, 0.5]]
         assert set(children[0].seen[0]) == {"body"}
         assert policy.actor_groups == ("body", "block")
+
+    def test_writing_into_the_callers_tensors_is_seen(self, monkeypatch):
+        """T-MUTEX's twin: through a view the first child's command stands in what the second one and the caller see."""
+
+        def in_place(obs, columns, value):
+            obs[columns.feature][..., columns.start : columns.stop] = value
+
+        monkeypatch.setattr("gaitway.agents.mutex._put", in_place)
+        entries = [ChildConfig("one", 0.5, command=(0.8,)), ChildConfig("two", 0.25)]
+        children, obs = (Stub(1.0), Stub(-1.0)), observation([1, 0])
+        mutex(*children, entries=entries, command="body.command").act(obs, None, False)
+        assert float(obs["body"][0, 0]) == float(children[1].seen[0]["body"][0, 0]) == pytest.approx(1.6)
 
     def test_ranges_are_drawn_for_each_instance_and_episode(self):
         entries = [ChildConfig("one", 0.5, command=(-1.0, 1.0)), ChildConfig("two", 0.25)]

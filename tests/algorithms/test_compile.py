@@ -9,7 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
 from gaitway.agents.observations import Observations
+from gaitway.agents.policy import FunctionPolicy
+from gaitway.agents.teacher import Teacher
 from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.imitation import Imitation
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 
@@ -29,9 +32,10 @@ class HostReads(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+EVERYTHING = "encoder, CNN, estimator, teacher"
 PARTS = {
     "plain": ("HalfCheetah-v5", {}),
-    "encoder, CNN, estimator": (
+    EVERYTHING: (
         "toy/light",
         {
             "blocks": (
@@ -45,19 +49,28 @@ PARTS = {
 }
 
 
+def towards_the_light(obs):
+    return 0.3 * obs["light"]
+
+
 def make(mode="eager", terms=(), parts="plain"):
     env_id, agent = PARTS[parts]
     env = make_env(env_id, num_envs=4, seed=0)
     config = ActorCriticConfig(actor_hidden=(16,), critic_hidden=(16,), **agent)
     policy = ActorCritic(env.spec, config, stream(0, "parameters"))
     execution = Execution(ExecutionConfig(mode))
+    cast = []
+    if "teacher" in parts:
+        cast = [Teacher(env.spec, policy, 4, (FunctionPolicy(towards_the_light, env.spec),), 0.5)]
+        terms = [*terms, Imitation(policy)]
     algorithm = PPO(policy, CONFIG, num_envs=4, terms=terms, execution=execution)
-    return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
+    return OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9), cast=cast)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for the CPU needs g++")
-def test_the_compiled_update_equals_the_eager_one_and_compiles_once(caplog):
-    eager, compiled = make("eager"), make("compiled")
+@pytest.mark.parametrize("parts", ["plain", pytest.param(EVERYTHING, marks=pytest.mark.long)])
+def test_the_compiled_update_equals_the_eager_one_and_compiles_once(parts, caplog):
+    eager, compiled = make("eager", parts=parts), make("compiled", parts=parts)
     eager.learn(3 * 32)
     counters = torch._dynamo.utils.counters["stats"]
     graphs = []

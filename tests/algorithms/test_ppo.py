@@ -8,15 +8,16 @@ from policy_gradient_cases import FORCES, make_policy, rollout_of
 from torch.testing import assert_close
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
-from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.algorithm import DeviceNow, Now
 from gaitway.algorithms.ppo import PPO, PPOConfig, adapted_rate
-from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss
+from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss, standardised_advantage
 from gaitway.core.schedules import Schedule
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec
 from gaitway.envs.wrappers import Wrapper
+from gaitway.functional.returns import gae
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 
@@ -114,6 +115,16 @@ def test_adaptive_rate_follows_the_rule():
     assert after(9e-3, 0.001) == pytest.approx(1e-2)
 
 
+@pytest.mark.parametrize("broken", ["grows at zero", "not strict"])
+def test_adaptive_rate_sees_broken_rules(broken):
+    """T-LR's twins, written out: each differs from the rule in the one case that the test above looks at."""
+    rate, kl = torch.tensor(1e-3), torch.tensor(0.0 if broken == "grows at zero" else 0.02)
+    desired = 0.01 if broken == "grows at zero" else float(kl) / 2
+    twin = rate * 1.5 if bool(kl < 0.5 * desired) else rate / 1.5 if bool(kl >= 2.0 * desired) else rate
+    assert adapted_rate(rate, kl, desired, (1e-5, 1e-2)).item() == pytest.approx(1e-3)
+    assert twin.item() != pytest.approx(1e-3)
+
+
 def test_adaptive_rate_survives_a_checkpoint():
     env = make_env("toy/oscillator", num_envs=8, seed=0)
     config = PPOConfig(rollout_steps=8, minibatches=2, schedule="adaptive", learning_rate=1e-3, desired_kl=1e-9)
@@ -124,6 +135,10 @@ def test_adaptive_rate_survives_a_checkpoint():
     twin = make_runner(make_env("toy/oscillator", num_envs=8, seed=0), ppo=config)
     twin.load_state_dict(runner.state_dict())
     assert twin.algorithm.engine.learning_rate.item() == rate
+    lost = runner.state_dict()
+    lost["algorithm"]["engine"] = {k: v for k, v in lost["algorithm"]["engine"].items() if k != "learning_rate"}
+    with pytest.raises(KeyError, match="learning_rate"):  # a checkpoint without it is none
+        twin.load_state_dict(lost)
 
 
 @pytest.mark.parametrize(("schedule", "expected"), [("linear", 0.75e-3), ("cosine", 0.8535534e-3), ("constant", 1e-3)])
@@ -165,7 +180,46 @@ def test_advantages_are_normalised_where_asked(mode):
         assert abs(whole.std().item() - 1.0) > 1e-2
 
 
+def test_advantages_1_to_4_are_normalised_by_the_unbiased_deviation():
+    """T-NORMADV by hand: (1, 2, 3, 4) has mean 2.5 and deviation sqrt(5/3); a biased one, or one over rows and mirror
+    images together, which are twice as many, gives other numbers."""
+    advantage = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    found = standardised_advantage({"advantage": advantage}, DeviceNow())["advantage"]
+    assert_close(found, (advantage - 2.5) / (5 / 3) ** 0.5, atol=1e-6, rtol=0)
+    assert (found.mean().abs().item(), found.std().item()) == pytest.approx((0.0, 1.0), abs=1e-6)
+    biased = (advantage - 2.5) / advantage.std(correction=0)
+    after = standardised_advantage({"advantage": torch.cat((advantage, advantage))}, DeviceNow())["advantage"][:4]
+    for twin in (biased, after):
+        assert abs(twin.std().item() - 1.0) > 0.05
+
+
 # --- T-TIMEOUT -------------------------------------------------------------------------------------------------------
+
+
+def fixed_value(lam, bonus=True, cut=True, rounds=400):
+    """The value that a critic of one number settles on for reward 1, gamma 0.9 and time limits of 10 steps: what it is
+    told is the mean return of 20 rows. `bonus`: the discounted value behind a time limit is counted; `cut`: traces end
+    there."""
+    done = torch.zeros(20, 1, dtype=torch.bool)
+    done[9::10] = True
+    value = torch.zeros(20, 1)
+    for _ in range(rounds):
+        terminated = torch.zeros_like(done) if bonus else done
+        advantage = gae(torch.ones(20, 1), value, value, terminated, done, 0.9, lam)
+        if not cut:  # the reward is made whole, and the trace goes on over the reset as if nothing had ended
+            whole = torch.ones(20, 1) + 0.9 * value * done
+            advantage = gae(whole, value, value, torch.zeros_like(done), torch.zeros_like(done), 0.9, lam)
+        value = (advantage + value).mean().expand(20, 1)
+    return value[0].item()
+
+
+def test_a_time_limit_by_the_fixed_point():
+    """T-TIMEOUT without learning, to four digits, and both of its twins."""
+    assert fixed_value(0.95) == pytest.approx(10.0, abs=1e-3)
+    assert fixed_value(0.95, bonus=False) == pytest.approx(4.28, abs=0.01)
+    assert fixed_value(1.0, bonus=False) == pytest.approx(4.14, abs=0.01)
+    assert fixed_value(0.0, bonus=False) == pytest.approx(5.26, abs=0.01)
+    assert fixed_value(0.95, cut=False, rounds=100) > 11.0  # and rises for ever
 
 
 class TimeOutsWithheld(Wrapper):

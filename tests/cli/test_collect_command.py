@@ -317,7 +317,7 @@ def test_off_policy_runs_with_a_dataset_resume_exactly(how, place, tmp_path, cap
     assert first - plain == (100 if "data.prefill=true" in how else 0)
 
 
-@pytest.mark.parametrize("name", ["bc_cartpole", "td3_bc_pendulum"])
+@pytest.mark.parametrize("name", ["bc_cartpole", "td3_bc_pendulum", "ppo_pendulum_recorded"])
 def test_presets_compose(name, capsys):
     assert main(["train", f"experiment={name}", "--show-config"]) == 0
     assert "path: data/" in capsys.readouterr().out

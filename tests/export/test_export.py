@@ -79,6 +79,10 @@ class TestKinds:
         assert contract["inputs"][1]["normalisation"]["mean"] == norm.mean.tolist()
         assert int(norm.count) == 256
 
+    def test_a_plain_network_with_a_trained_normaliser(self, tmp_path):
+        policy = trained(ActorCritic(spec_of(PENDULUM), ActorCriticConfig(), torch.Generator().manual_seed(0)))
+        assert export_policy(subject(policy), tmp_path / "out", "onnx").largest <= TOLERANCE
+
     def test_two_layers_of_lstm_behind_a_history(self, tmp_path):
         policy = trained(ActorCritic(spec_of(PENDULUM), LSTM))
         proof = export_policy(subject(policy), tmp_path / "out", "onnx")

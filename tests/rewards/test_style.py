@@ -245,9 +245,9 @@ def test_rows_that_only_reset_are_not_learnt_from():
     assert source.normaliser.count == 2 * 2 * valid.sum()
 
 
-def with_clip(tmp_path, frames=51, fps=50.0, joint="position", value=0.1):
+def with_clip(tmp_path, frames=51, fps=50.0, joint="position"):
     times = np.arange(frames) / fps
-    made = make_frames(np.sin(times)[:, None] * value, np.zeros((frames, 0, 3)), np.zeros((frames, 0, 4)))
+    made = make_frames(np.sin(times)[:, None] * 0.1, np.zeros((frames, 0, 3)), np.zeros((frames, 0, 4)))
     Clip(made, fps, (joint,), loop=False, name="mine").save(tmp_path / "mine")
     return str(tmp_path / "mine")
 
@@ -259,8 +259,6 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         StyleReward(SPEC, with_clip(tmp_path / "a", fps=25.0))
     with pytest.raises(MotionError, match="position"):
         StyleReward(SPEC, with_clip(tmp_path / "b", joint="knee"))
-    with pytest.raises(MotionError, match="is nan in frame 0"):
-        StyleReward(SPEC, with_clip(tmp_path / "c", value=float("nan")))
     with pytest.raises(MotionError, match="comes with the library: oscillator"):
         StyleReward(SPEC, str(tmp_path / "nothing"))
 
