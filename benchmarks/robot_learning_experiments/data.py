@@ -14,8 +14,12 @@ from gaitway.core.seeding import stream
 from gaitway.data.trajectories import TrajectoryWriter
 from gaitway.envs.vec_env import Observation
 from gaitway.runners.collect import RandomPolicy, Taught, collect_steps
-from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, most
+from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, most, tested
 from robot_learning_experiments.teachers import student
+
+tested("T-QUEUE", "rollouts that keep the rows of earlier ones", "tests/data/test_rolling_rollout.py")
+tested("T-FILES", "what a recorder wrote before it was killed is read, every row as often as asked",
+       "tests/data/test_cursors.py", "tests/data/test_codecs.py", "tests/data/test_parkour_datasets.py")  # fmt: skip
 
 ITERATIONS, ROWS, INSTANCES = 20, 64, 32
 FIRST_STAGE = ITERATIONS * ROWS * INSTANCES

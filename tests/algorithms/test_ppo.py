@@ -260,7 +260,7 @@ def test_withheld_time_outs_give_the_wrong_value(lam, expected):
 
 
 def test_timeout_2_the_target_uses_the_final_observation():
-    """V(final_obs), not V(o_t), stands behind a time limit: checked to 1e-6 on the chain."""
+    """T-TIMEOUT-2: V(final_obs), not V(o_t), stands behind a time limit: checked to 1e-6 on the chain."""
     env = make_env("toy/chain", num_envs=4, seed=0)
     runner = make_runner(
         env,

@@ -56,6 +56,8 @@ class TestRing:
             assert slots(replay) == [expected[slot] for slot in sorted(expected)]
 
     def test_t_replay(self, monkeypatch):
+        """T-REPLAY: additions of 3, 3 and 12 into 5 places, beside a list; the twin loses what goes over the edge."""
+
         def contents():
             replay, values = Replay(5, seed=0), []
             for count in (3, 3, 12):

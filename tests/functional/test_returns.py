@@ -1,4 +1,4 @@
-"""Arithmetic of returns and advantages: hand-computed numbers, broken twins, float64 recomputation."""
+"""Arithmetic of returns and advantages (T-GAE): hand-computed numbers, broken twins, float64 recomputation."""
 
 import pytest
 import torch

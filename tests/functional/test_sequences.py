@@ -1,4 +1,4 @@
-"""Cutting rollouts into episodes and putting them back, bit for bit."""
+"""T-SPLIT: cutting rollouts into episodes and putting them back, bit for bit."""
 
 import pytest
 import torch

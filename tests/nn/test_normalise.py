@@ -1,4 +1,4 @@
-"""Running statistics: hand arithmetic, broken twins, masks, merging, and what a checkpoint keeps."""
+"""Running statistics (T-NORM): hand arithmetic, broken twins, masks, merging, and what a checkpoint keeps."""
 
 import copy
 import math
