@@ -127,6 +127,23 @@ class TestFollowing:
         assert cursors.rows(5)["env/obs/policy"][:5, 0, 0].int().tolist() == [0, 0, 0, 0, 1]  # the end, a pass, the new
         assert cursors.num_episodes == 2
 
+    def test_groups_that_nobody_reads_are_left_out_of_what_comes_later_too(self, tmp_path):
+        spec = dataclasses.replace(SPEC, groups=(GROUP, dataclasses.replace(GROUP, name="more")))
+
+        def both(*lengths, first=0):
+            made = episodes(*lengths, first=first)
+            more = {"env/obs/more": made.variables["env/obs/policy"] + 0.5}
+            return Episodes(made.variables | more, made.lengths)
+
+        with TrajectoryWriter(tmp_path, spec) as writer:
+            writer.add_episodes(both(2, 3))
+        cursors = Cursors(Trajectories(tmp_path), 2, loops=2, follow=True, groups=("policy",))
+        with TrajectoryWriter(tmp_path, spec) as writer:
+            writer.add_episodes(both(4, first=2))
+        assert seen(cursors.rows(12)) == every_frame((2, 3), 1) + every_frame((2, 3, 4), 1)
+        assert cursors.groups == ("policy",)
+        assert not cursors.has("env/obs/more")
+
     def test_an_episode_that_is_dropped_meanwhile_is_read_to_its_end(self, tmp_path):
         data = written(tmp_path, episodes(4), keep_latest=1)
         cursors = Cursors(data, 2, loops=None, follow=True, keep_latest=1)

@@ -83,7 +83,8 @@ class Cursors:
             raise ValueError("only a folder that `gaitway collect` writes can be followed; set follow to false")
         self.source, self.num_envs, self.loops, self.shuffle = source, num_envs, loops, shuffle
         self.start_frames, self.keep_latest, self.follow = (low, high), keep_latest, follow
-        self.device, self.patience_s, self._groups = torch.device(device), patience_s, groups
+        self.device, self.patience_s = torch.device(device), patience_s
+        self._groups = None if groups is None else tuple(groups)
         self._generator = stream(seed, "dataset")
         self._variables: dict[str, Tensor] = {}
         self._numbers = np.zeros(0, np.int64)
@@ -255,6 +256,7 @@ class Cursors:
             if len(here):
                 episodes = self.source.read(content) if isinstance(content, Chunk) else content  # type: ignore[attr-defined]
                 check_finite(episodes, f"the dataset {getattr(self.source, 'folder', '')}".strip())
+                episodes = self._read_alone(episodes)
                 parts.append(episodes.select((here - first).tolist()) if len(here) < count else episodes)
                 numbers.append(here)
         if len(parts) == 1 and len(numbers[0]) == len(self._numbers) and known.all():
@@ -268,8 +270,15 @@ class Cursors:
         self._starts = self._lengths.cumsum() - self._lengths
         names = [name.removeprefix(OBSERVATION) for name in held.variables if name.startswith(OBSERVATION)]
         self.groups = tuple(names if self._groups is None else self._groups)
-        unread = {OBSERVATION + name for name in names} - {OBSERVATION + name for name in self.groups}
-        self._variables = {n: value.to(self.device) for n, value in held.variables.items() if n not in unread}
+        self._variables = {name: value.to(self.device) for name, value in held.variables.items()}
+
+    def _read_alone(self, episodes: Episodes) -> Episodes:
+        """The episodes without observation groups that nobody reads."""
+        if self._groups is None:
+            return episodes
+        read = {OBSERVATION + name for name in self._groups}
+        kept = {n: value for n, value in episodes.variables.items() if not n.startswith(OBSERVATION) or n in read}
+        return Episodes(kept, episodes.lengths)
 
     def _held(self, numbers: np.ndarray) -> Episodes:
         """These episodes from memory."""
