@@ -4,8 +4,9 @@
 
 Milliseconds of one update with networks of four D2RL layers of 256: recorded in calls of 10, with and without the
 compiler, and eager, in turns, medians over rounds; beside them `sd`, one goal space with all features, `drawn`, two
-goal spaces drawn per transition, and `products`, the matrix products of the exact update alone as a CUDA graph. Gates:
-the recorded update ends at the parameters of the eager one (fp32), and a recorded call never waits for the device.
+goal spaces drawn per transition, `plain layers`, critics whose layers are not computed in place (`nn/constant_skip`),
+and `products`, the matrix products of the exact update alone as a CUDA graph. Gates: the recorded update ends at the
+parameters of the eager one (fp32), and a recorded call never waits for the device.
 `--cpu` runs the same code in small on the CPU, eager, to see that it works; its times say nothing.
 """
 
@@ -33,11 +34,14 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "drawn": ({}, {"expectation_d": 2}),
     "sd": ({"subsets": "0-1-2-3+4-5+6"}, {}),
 }
+PLAIN = "plain layers"
 MODES = (("captured", "tf32"), ("compiled_captured", "tf32"), ("eager", "tf32"), ("captured", "fp32"))
 
 
-def learner(kind: str, mode: str, precision: str, device: str, width: int = WIDTH) -> tuple[HSD3, Any]:
-    """A learner and its replay of uniform decisions on Hurdles."""
+def learner(
+    kind: str, mode: str, precision: str, device: str, width: int = WIDTH, plain: bool = False
+) -> tuple[HSD3, Any]:
+    """A learner and its replay of uniform decisions on Hurdles; `plain` without layers that are computed in place."""
     agent, options = KINDS[kind]
     env = make_env("walker/hurdles", num_envs=NUM_ENVS, seed=0, device=device, goal_space=True)
     config = HSD3PolicyConfig(skills="walker", actor_hidden=(width,) * 4, critic_hidden=(width,) * 4, **agent)
@@ -48,6 +52,9 @@ def learner(kind: str, mode: str, precision: str, device: str, width: int = WIDT
         replay_size=rows, iteration_steps=rows, learning_starts=10**9, updates_per_program=TOGETHER, **options
     )
     algorithm = HSD3(policy, own, num_envs=NUM_ENVS, seed=0, execution=execution)
+    if plain:  # whoever watches a network gets its own layers
+        for critics in (policy.target, algorithm.constant_critic):
+            critics.critics.network.register_forward_hook(lambda *_: None)
     runner = OffPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
     runner.learn(rows)
     env.close()
@@ -106,6 +113,11 @@ def measure(rounds: int, device: str) -> dict[str, Any]:
         calls[f"{kind} {mode} {precision}"] = (call, updates, 16 if mode == "eager" else 6)
     if device == "cuda":
         calls["products tf32"] = (products(device), 1, 100)
+        algorithm, replay = learner("exact", "captured", "tf32", device, plain=True)
+        call = lambda a=algorithm, r=replay: a.update(r, TOGETHER, Now())  # noqa: E731
+        for _ in range(4):
+            call()
+        calls[f"exact captured tf32, {PLAIN}"] = (call, TOGETHER, 6)
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         for name, (call, updates, repeats) in calls.items():

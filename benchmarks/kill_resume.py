@@ -6,8 +6,9 @@ line of the metrics but its times.
 gaitway bench kill_resume --kills 20 --out benchmarks/results/kill_resume.json
 gaitway bench kill_resume --kills 10 --only skills --out benchmarks/results/kill_resume.json
 gaitway bench kill_resume --kills 10 --only parts --out benchmarks/results/kill_resume.json
-(the last two replace what that file says of such runs, and keep the rest; `parts` are all runs with several parts of
-robot learning, see _robot_parts.py)
+gaitway bench kill_resume --kills 10 --only hierarchies --out benchmarks/results/kill_resume.json
+(the last three replace what that file says of such runs, and keep the rest; `parts` are all runs with several parts of
+robot learning, see _robot_parts.py, `hierarchies` those of agents that decide for several steps)
 """
 
 from __future__ import annotations
@@ -85,6 +86,29 @@ PARTS = {
     )
 }
 
+DECIDING = [
+    "env.id=point/duck",
+    "env.num_envs=4",
+    "env.options={max_episode_steps: 93}",
+    *SOFT,
+    "algorithm.iteration_steps=92",
+    "algorithm.update_ratio=0.2",
+    "torch_threads=1",
+]
+SKILL_FILE, SCALE_FILE = "a skill file of point/skills", "a file of continuous skills"
+HIERARCHIES = {
+    "hsd3": ["algorithm=hsd3", f"agent.skills={SKILL_FILE}", *DECIDING],
+    "hsd_bandit": ["algorithm=hsd_bandit", f"agent.skills={SKILL_FILE}", *DECIDING],
+    "sac_hrl": ["algorithm=sac_hrl", f"agent.skills={SCALE_FILE}", *DECIDING],
+    "hiro": ["algorithm=hiro", "agent.goal_ranges={x: [-3, 3], z: [-1, 1]}", *DECIDING],
+    "switching": ["algorithm=switching", "agent.members=4", *DECIDING],
+}
+FILES = {
+    SKILL_FILE: ("skills", SKILLS),
+    SCALE_FILE: ("scale", ["experiment=point_diayn", "total_steps=8000", "evaluation.trials=1", "torch_threads=1"]),
+}
+GROUPS = {"parts": PARTS, "hierarchies": HIERARCHIES}
+
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "gaitway.cli.main", *arguments]
@@ -125,7 +149,8 @@ def metrics(run: Path) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
-    known = [*RUNS, *PARTS, "parts"]
+    everything = RUNS | PARTS | HIERARCHIES
+    known = [*everything, *GROUPS]
     parser.add_argument("--only", choices=known, default=None, help="one kind of run instead of all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default=None)
@@ -133,14 +158,18 @@ def main() -> None:
     draw = random.Random(options.seed)
     rows = []
     folder = Path(tempfile.mkdtemp(prefix="gaitway-kill-"))
-    everything = RUNS | PARTS
-    runs = PARTS if options.only == "parts" else everything
-    runs = runs if options.only in (None, "parts") else {options.only: everything[options.only]}
+    runs = everything if options.only is None else GROUPS.get(options.only) or {options.only: everything[options.only]}
     if any(DATASET in text for arguments in runs.values() for text in arguments):
         recorded = command("collect", "toy/oscillator", "--steps=2000", f"--out={folder / 'dataset'}", "--quiet")
         subprocess.run(recorded, check=True, capture_output=True)
+    for stands_for, (place, making) in FILES.items():
+        if any(stands_for in text for arguments in runs.values() for text in arguments):
+            made = command("train", *making, f"run_dir={folder / place}", "--quiet")
+            subprocess.run(made, check=True, capture_output=True)
     for name, template in runs.items():
         arguments = [text.replace(DATASET, str(folder / "dataset")) for text in template]
+        for stands_for, (place, _) in FILES.items():
+            arguments = [text.replace(stands_for, str(folder / place)) for text in arguments]
         whole = folder / f"{name}-whole"
         started = time.perf_counter()
         subprocess.run(command("train", *arguments, f"run_dir={whole}", "--quiet"), check=True, capture_output=True)

@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
+import matplotlib as mpl
 import numpy as np
 import torch
 
 from gaitway import LoadedRun, make_env, train
-from gaitway.analysis.figures import COLOURS, finish, new_figure
+from gaitway.analysis.figures import COLOURS, STYLE, finish, new_figure
 from gaitway.envs.toys.point_course import BAR
 
 COURSE, EPISODES, BIN, SHOWN = "point/duck", 50, 0.25, 5
@@ -41,6 +42,7 @@ def decisions(run: LoadedRun) -> tuple[np.ndarray, np.ndarray, float]:
     return torch.cat(where).numpy(), torch.cat(chosen).long().numpy(), float(score.mean())
 
 
+@mpl.rc_context(STYLE)
 def draw(run: LoadedRun, where: np.ndarray, chosen: np.ndarray, path: Path) -> None:
     """Shares of the goal spaces along the course."""
     interface = run.policy.interface
@@ -60,7 +62,8 @@ def draw(run: LoadedRun, where: np.ndarray, chosen: np.ndarray, path: Path) -> N
         axes.axvline(bar, color="black", linewidth=0.8, linestyle=":")
     axes.set_xlabel("x [m], bars dotted")
     axes.set_ylabel("share of the decisions")
-    axes.legend(title="goal space", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    axes.legend(title="goal space", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.margins(x=0)
     finish(figure, path=path)
 
 

@@ -20,6 +20,7 @@ KINDS = {
     "decisions alone": {"dense": False},
     "one goal space": {"agent": {"subsets": "0-2-3"}},
     "every step a decision": {"agent": {"interval": 1}},
+    "overlapped": {"overlap": True},
 }
 LEARNER = {
     "batch_size": 64,

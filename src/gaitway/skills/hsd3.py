@@ -19,45 +19,37 @@ baseline. Policies always see phase 0. Losses are squared errors without 1/2, as
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Batch
-from gaitway.algorithms.engine import Engine, FlatParameters, JointEngine
-from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw, ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.algorithms.engine import JointEngine
+from gaitway.algorithms.replay_algorithm import Draw
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
-from gaitway.core.ranges import Count, Number, Positive, PositiveShare, Share
-from gaitway.core.workspace import Variable
+from gaitway.core.ranges import Count, Number, Positive, Share
 from gaitway.functional.goal_space_losses import (
     hsd3_actor_loss,
     hsd3_target,
     hsd3_temperature_gradients,
 )
 from gaitway.functional.sampled_goal_spaces import sampled_actor_loss, sampled_target
-from gaitway.nn.ensemble import constant_twin
 from gaitway.nn.task_goal_critics import TaskGoalCritics
-from gaitway.skills.deciding_policy import DECISION, learn_from_decisions
+from gaitway.skills.goal_space_learner import GoalSpaceLearner, GoalSpaceLearnerConfig, Loss
 from gaitway.skills.hsd3_policy import HSD3Policy, drawn_spaces
-
-Loss = tuple[Tensor, dict[str, Tensor]]
 
 
 @configuration
-class HSD3Config(ReplayConfig):
+class HSD3Config(GoalSpaceLearnerConfig):
     """HSD-3: goal spaces and goals for frozen skills, learnt from the environment's reward."""
 
     name: Literal["hsd3"] = "hsd3"
-    tau: PositiveShare = 0.005
-    """How far the target follows at each update."""
     space_learning_rate: Positive = 3e-4
     """Of the choice among goal spaces."""
-    goal_learning_rate: Positive = 3e-4
     critic_learning_rate: Positive = 1e-4
-    temperature_learning_rate: Positive = 1e-4
     initial_temperature_c: Positive = 1.0
     """Weight of the goals' entropy, of every goal space, at first."""
     initial_temperature_d: Positive = 1.0
@@ -68,16 +60,9 @@ class HSD3Config(ReplayConfig):
     """The temperature of the choice drives its entropy to this share of the greatest, log D."""
     expectation_d: Literal["full"] | Count = "full"
     """Goal spaces that an update asks the critics about: all of them, or how many are drawn per transition."""
-    dense: bool = True
-    """Learn from every step, up to the next decision (DynE); false: from decisions alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; a transition lasts up to the next decision, use agent.interval")
 
 
-class HSD3(ReplayAlgorithm):
+class HSD3(GoalSpaceLearner):
     """Learns both policies of the high level, their critics and temperatures."""
 
     config: HSD3Config
@@ -97,39 +82,16 @@ class HSD3(ReplayAlgorithm):
         self.sampled = 0 if config.expectation_d == "full" else config.expectation_d
         if self.sampled:
             draws["spaces"] = Draw((2 * config.batch_size, self.sampled), "uniform")
-        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
-        learn_from_decisions(self, config.dense)
         self.temperatures = Temperatures(config.initial_temperature_c, config.initial_temperature_d, spaces)
-        self.modules["temperature"] = self.temperatures.to(self.device)
+        super().__init__(
+            policy, config, self.temperatures, num_envs=num_envs, seed=seed, execution=execution, draws=draws
+        )
         self.target_c = -config.target_entropy_factor_c
         self.target_d = config.target_entropy_factor_d * math.log(spaces)
-        self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
-        self.critic_engine = self.engine(policy.critic, config.critic_learning_rate)
         self.space_engine = self.engine(policy.spaces, config.space_learning_rate)
-        self.goal_engine = self.engine(policy.goals, config.goal_learning_rate)
-        self.temperature_engine = Engine(
-            self.temperatures,
-            unset_loss,
-            learning_rate=config.temperature_learning_rate,
-            max_grad_norm=None,
-            eps=config.adam_eps,
-        )
-        self.engines |= {
-            "spaces": self.space_engine,
-            "goals": self.goal_engine,
-            "critic": self.critic_engine,
-            "temperature": self.temperature_engine,
-        }
-        self.constant_critic: TaskGoalCritics = constant_twin(policy.critic)
-        """The critics as the policies see them: gradients flow through them, not into them."""
-        self.critic_engine.loss = self.execution.compiled(self._critic_loss)
+        self.engines = {"spaces": self.space_engine, **self.engines}
         self.deciding = JointEngine((self.space_engine, self.goal_engine), self._actor_loss, self.execution)
         self._targets = self.execution.compiled(self._target)
-
-    def keep(self, variables: Mapping[str, Variable], groups: Sequence[str], rewards: AnnotatedRewards) -> None:
-        """What the replay keeps: of the observations those that decisions depend on, not those of the skills."""
-        asked = [name for name in groups if f"env/obs/{name}" in rewards.reads]
-        super().keep(variables, asked, rewards)
 
     # Learning
 
@@ -142,11 +104,8 @@ class HSD3(ReplayAlgorithm):
         self.soft_update("critic", self.critic_engine, self.config.tau)
 
     def _batch_of(self, index: Tensor) -> Batch:
-        batch, policy = self.transitions(index), self.policy
-        space, batch["goal"] = policy.split(batch.pop(policy.out(DECISION)))
-        batch["space"] = policy.one_hot(space)
         alpha_c, alpha_d = self.temperatures()
-        return batch | {"alpha_c": alpha_c.detach(), "alpha_d": alpha_d.detach()}
+        return self.decided(index) | {"alpha_c": alpha_c.detach(), "alpha_d": alpha_d.detach()}
 
     def _proposals(self, batch: Batch, noise: Mapping[str, Tensor]) -> Batch:
         """What the policies would decide now and next, with log-probabilities: one pass of each for both. What they
@@ -180,19 +139,6 @@ class HSD3(ReplayAlgorithm):
         chosen = torch.bmm(drawn, goals)
         values = critics(rows.repeat_interleave(self.sampled, 0), drawn.flatten(0, 1), chosen.flatten(0, 1))
         return values.float().view(-1, len(rows), self.sampled)
-
-    def _critic_loss(self, batch: Batch) -> Loss:
-        values = self.policy.critic(batch["critic"], batch["space"], batch["goal"]).float()
-        target = batch["target"]
-        error = values - target
-        loss = error.square().mean(-1).sum()
-        unexplained = error.detach().var(-1) / target.var().clamp(min=1e-12)
-        return loss, {
-            "loss/critic": loss.detach(),
-            "q_mean": values.detach().mean(),
-            "td_error": error.detach().abs().mean(),
-            "residual_variance": unexplained.mean(),
-        }
 
     def _actor_loss(self, batch: Batch) -> Loss:
         values = self._values(self.constant_critic, batch, "")

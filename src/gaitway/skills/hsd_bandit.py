@@ -14,54 +14,36 @@ SD is the same with one goal space, by default all features at once; SD* with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gaitway.algorithms.algorithm import Batch
-from gaitway.algorithms.engine import Engine, FlatParameters
-from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw, ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.algorithms.replay_algorithm import Draw
 from gaitway.algorithms.soft_algorithm import Temperature
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
-from gaitway.core.ranges import Number, Positive, PositiveShare
-from gaitway.core.workspace import Variable
+from gaitway.core.ranges import Number, Positive
 from gaitway.functional.goal_space_losses import mean_log_density
 from gaitway.functional.soft_losses import soft_target, squashed_entries
-from gaitway.nn.ensemble import constant_twin
-from gaitway.nn.task_goal_critics import TaskGoalCritics
 from gaitway.skills.bandit_policy import BanditPolicy
-from gaitway.skills.deciding_policy import DECISION, learn_from_decisions
-
-Loss = tuple[Tensor, dict[str, Tensor]]
+from gaitway.skills.goal_space_learner import GoalSpaceLearner, GoalSpaceLearnerConfig, Loss
 
 
 @configuration
-class HSDBanditConfig(ReplayConfig):
+class HSDBanditConfig(GoalSpaceLearnerConfig):
     """Goals in goal spaces that a bandit chooses, or in one that is fixed (SD)."""
 
     name: Literal["hsd_bandit"] = "hsd_bandit"
-    tau: PositiveShare = 0.005
-    """How far the target follows at each update."""
-    goal_learning_rate: Positive = 3e-4
-    critic_learning_rate: Positive = 3e-4
-    temperature_learning_rate: Positive = 1e-4
     initial_temperature: Positive = 1.0
     """Weight of the goals' entropy, of every goal space, at first."""
     target_entropy_factor: Number = 1.0
     """The temperatures drive the entropy of an entry of a goal to minus this."""
-    dense: bool = True
-    """Learn from every step, up to the next decision (DynE); false: from decisions alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; a transition lasts up to the next decision, use agent.interval")
 
 
-class HSDBandit(ReplayAlgorithm):
+class HSDBandit(GoalSpaceLearner):
     """Learns goals, critics and temperatures; the policy's bandit learns as episodes end."""
 
     config: HSDBanditConfig
@@ -78,36 +60,19 @@ class HSDBandit(ReplayAlgorithm):
     ) -> None:
         config = config or HSDBanditConfig()
         draws = {"goals": Draw((2 * config.batch_size, policy.goal_size))}  # now, and next
-        super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution, draws=draws)
-        learn_from_decisions(self, config.dense)
-        policy.expect(num_envs)
-        self.temperature = Temperature(config.initial_temperature, policy.num_spaces).to(self.device)
-        self.modules["temperature"] = self.temperature
-        self.targets["critic"] = FlatParameters(policy.target, target_of=policy.critic)
-        self.critic_engine = self.engine(policy.critic, config.critic_learning_rate)
-        self.goal_engine = self.engine(policy.goals, config.goal_learning_rate)
-        self.temperature_engine = Engine(
+        self.temperature = Temperature(config.initial_temperature, policy.num_spaces)
+        super().__init__(
+            policy,
+            config,
             self.temperature,
-            unset_loss,
-            learning_rate=config.temperature_learning_rate,
-            max_grad_norm=None,
-            eps=config.adam_eps,
+            num_envs=num_envs,
+            seed=seed,
+            execution=execution,
+            draws=draws,
             entrywise=True,
         )
-        self.engines |= {
-            "goals": self.goal_engine,
-            "critic": self.critic_engine,
-            "temperature": self.temperature_engine,
-        }
-        self.constant_critic: TaskGoalCritics = constant_twin(policy.critic)
-        """The critics as the goals' policy sees them: gradients flow through them, not into them."""
-        self.critic_engine.loss = self.execution.compiled(self._critic_loss)
+        policy.expect(num_envs)
         self.goal_engine.loss = self.execution.compiled(self._goal_loss)
-
-    def keep(self, variables: Mapping[str, Variable], groups: Sequence[str], rewards: AnnotatedRewards) -> None:
-        """What the replay keeps: of the observations those that decisions depend on, not those of the skills."""
-        asked = [name for name in groups if f"env/obs/{name}" in rewards.reads]
-        super().keep(variables, asked, rewards)
 
     def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         batch = self._batch_of(index)
@@ -118,9 +83,7 @@ class HSDBandit(ReplayAlgorithm):
         self.soft_update("critic", self.critic_engine, self.config.tau)
 
     def _batch_of(self, index: Tensor) -> Batch:
-        batch, policy = self.transitions(index), self.policy
-        space, batch["goal"] = policy.split(batch.pop(policy.out(DECISION)))
-        batch["space"] = policy.one_hot(space)
+        batch = self.decided(index)
         # a product, not a look-up: the same sum in the same order every time
         batch["alpha"] = batch["space"] @ self.temperature.log_value.detach().exp()
         return batch
@@ -144,19 +107,6 @@ class HSDBandit(ReplayAlgorithm):
         """What the critics should say of the stored decisions, [n]."""
         values = self.policy.target(batch["next/critic"], batch["space"], batch["next/proposed"]).float()
         return soft_target(batch["reward"], batch["discount"], values, batch["next/log_density"], batch["alpha"])
-
-    def _critic_loss(self, batch: Batch) -> Loss:
-        values = self.policy.critic(batch["critic"], batch["space"], batch["goal"]).float()
-        target = batch["target"]
-        error = values - target
-        loss = error.square().mean(-1).sum()
-        unexplained = error.detach().var(-1) / target.var().clamp(min=1e-12)
-        return loss, {
-            "loss/critic": loss.detach(),
-            "q_mean": values.detach().mean(),
-            "td_error": error.detach().abs().mean(),
-            "residual_variance": unexplained.mean(),
-        }
 
     def _goal_loss(self, batch: Batch) -> Loss:
         alpha, log_density = batch["alpha"], batch["log_density"]
