@@ -70,7 +70,7 @@ def score(env: VecEnv, act: InferencePolicy, seeds: list[int]) -> dict[str, floa
     return {name: float(found[name].mean()) for name in ("score", "length", "fell")}
 
 
-def floors(task: str, threads: int, nets: int) -> dict[str, Any]:
+def floors(task: str, threads: int, nets: int, subsets: list[str] | None = None) -> dict[str, Any]:
     skills, seeds = Skills.load("walker"), list(range(EPISODES))
     options = {"goal_space": True, "purpose": "evaluation", "num_threads": threads}
     result: dict[str, Any] = {"untrained": [], "grid": {}, "constant": {}}
@@ -81,7 +81,7 @@ def floors(task: str, threads: int, nets: int) -> dict[str, Any]:
         result["uniform"] = score(env, Uniform(policy, True, torch.Generator().manual_seed(0)), seeds)
         with make_env(f"walker/{task}", num_envs=CHOSEN_ON, **options) as small:
             others = [100 + seed for seed in range(CHOSEN_ON)]
-            for subset in subsets_of_skills(skills):
+            for subset in subsets or subsets_of_skills(skills):
                 for place in PLACES if str(X) in subset.split(",") else ():
                     act = InferencePolicy(constant(env.spec, skills, subset, place))
                     result["grid"][f"{subset} x={place}"] = score(small, act, others)["score"]
@@ -99,13 +99,14 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["stairs", "goalwall", "hurdles"])
     parser.add_argument("--threads", type=int, default=1, help="of the simulator")
     parser.add_argument("--networks", type=int, default=10, help="untrained high levels")
+    parser.add_argument("--subsets", nargs="+", default=None, help="goal spaces of constant goals (default: all)")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     for task in given.tasks:
         started = time.perf_counter()
-        found[task] = floors(task, given.threads, given.networks)
+        found[task] = floors(task, given.threads, given.networks, given.subsets)
         drawn = " ".join(f"{each['score']:.2f}" for each in found[task]["untrained"])
         held = ", ".join(f"{name}: {each['score']:.2f}" for name, each in found[task]["constant"].items())
         print(f"{task}: untrained {drawn}; uniform {found[task]['uniform']['score']:.2f}; constant {held}; "
