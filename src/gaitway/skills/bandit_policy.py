@@ -97,6 +97,8 @@ class BanditPolicy(GoalSpacePolicy):
             self.expect(ws.B)
             assert self.waiting is not None
             assert self.returns is not None
+        if self.num_spaces == 1:  # nothing to choose, and to ask a GPU for returns would wait for its updates
+            return
         rewards, done = ws["env/reward"][start:stop].double().cpu(), (ws["env/done"][start:stop] != 0).cpu()
         arms = ws[self.out(DECISION)][start:stop, :, 0].long().cpu()
         for reward, ended, arm in zip(rewards, done, arms, strict=True):
