@@ -49,7 +49,7 @@ def frame_of(**changes: Any) -> Frame:
         "terminated": torch.tensor([False]),
     }
     given = {
-        name: value if isinstance(value, torch.Tensor) or name == "substeps" else torch.tensor([value]).to(plain[name])
+        name: value if isinstance(value, torch.Tensor) or name not in plain else torch.tensor([value]).to(plain[name])
         for name, value in changes.items()
     }
     return Frame(robot=robot, dt=0.02, **{**plain, **given})

@@ -35,6 +35,8 @@ class EpisodeNumbers:
         self._entropy, self._episode, self.elapsed = entropy, episode, elapsed
         self._purpose = list(PURPOSES).index(purpose)
         self._key = torch.zeros_like(episode)
+        self._instances: tuple[Tensor, Tensor] | None = None
+        """The seeds of the instances, and what they are hashed to: the same until somebody reseeds."""
 
     @property
     def trains(self) -> bool:
@@ -47,10 +49,13 @@ class EpisodeNumbers:
 
     def begin(self) -> Tensor:
         """Take the words of the present episodes, and return them: whole numbers [B] that a float64 holds."""
-        key = fold(torch.zeros_like(self._key), self._purpose)
-        for word in (self._entropy[:, 0], self._entropy[:, 1], self._episode):
-            key = fold(key, word)
-        return self.follow((key & WORDS).double())
+        is_elsewhere = self._entropy.device.type != "cpu"  # where nobody may look at a value
+        if self._instances is None or is_elsewhere or not torch.equal(self._instances[0], self._entropy):
+            key = fold(torch.zeros_like(self._key), self._purpose)
+            for word in self._entropy.unbind(1):
+                key = fold(key, word)
+            self._instances = self._entropy.clone(), key
+        return self.follow((fold(self._instances[1], self._episode) & WORDS).double())
 
     def follow(self, words: Tensor) -> Tensor:
         """Give the numbers of the episodes that had these words [B]."""

@@ -38,8 +38,9 @@ GRID = (
 class CommandConfig:
     """Which commands a task gives."""
 
-    sampler: Literal["uniform", "joystick", "grid"] = "uniform"
-    """`grid`: instance i keeps command i of a list of 15 that evaluations share."""
+    sampler: Literal["uniform", "joystick", "grid", "field"] = "uniform"
+    """`grid`: instance i keeps command i of a list of 15 that evaluations share; `field`: forwards alone, and turns
+    that lead back to the direction of the track."""
     x: Interval = (-1.0, 1.0)
     """Forwards, m/s."""
     y: Interval = (-0.6, 0.6)
@@ -82,6 +83,8 @@ class Commands:
         elif config.sampler == "joystick":
             wanted = torch.where(uniform[:, 3:6] < self._shares, wanted, torch.zeros_like(wanted))
             wanted = torch.where(uniform[:, 6:9] < REPLACED, wanted, command)
+        elif config.sampler == "field":
+            wanted = torch.cat((wanted[:, :1], torch.zeros_like(wanted[:, 1:])), 1)
         else:
             crawls = norm(wanted[:, :2]) < STILL
             wanted = torch.cat((wanted[:, :2] * ~crawls[:, None], wanted[:, 2:]), 1)
@@ -91,11 +94,12 @@ class Commands:
             seconds = -MEAN_WAIT * torch.log1p(-uniform[:, 10])
         elif config.seconds is not None and config.sampler != "grid":
             seconds = config.seconds[0] + (config.seconds[1] - config.seconds[0]) * uniform[:, 10]
-        return wanted, seconds, math.pi * (2.0 * uniform[:, 11] - 1.0)
+        heading = math.pi * (2.0 * uniform[:, 11] - 1.0)
+        return wanted, seconds, torch.zeros_like(heading) if config.sampler == "field" else heading
 
     def towards(self, command: Tensor, heading: Tensor, yaw: Tensor) -> Tensor:
         """Commands [n, 3] whose turn leads to a direction; as they are without `heading`."""
-        if not self.config.heading or self.config.sampler == "grid":
+        if self.config.sampler != "field" and (not self.config.heading or self.config.sampler == "grid"):
             return command
         away = torch.remainder(heading - yaw + math.pi, 2.0 * math.pi) - math.pi
         turn = (HEADING_GAIN * away).clamp(-MAX_TURN, MAX_TURN)

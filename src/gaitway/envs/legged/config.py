@@ -13,6 +13,7 @@ from gaitway.envs.legged.commands import CommandConfig
 from gaitway.envs.legged.gaits import GaitConfig
 from gaitway.envs.legged.randomise import PushConfig, RandomiseConfig
 from gaitway.envs.legged.rewards import RewardTerm
+from gaitway.envs.legged.terrain.config import TerrainConfig
 
 ENDINGS = ("trunk", "links", "tilt", "height")
 """What may end an episode: contact of the base, of a link; the base tilted too far; the base too low."""
@@ -30,6 +31,10 @@ class StartConfig:
     """+- rad around the default pose, within the limits."""
     velocity: NotNegative = 0.3
     """+- m/s of the base along x, y and z."""
+    ahead: NotNegative = 0.0
+    """m by which the middle of the starts lies ahead of the terrain's origin."""
+    lean: NotNegative = 0.0
+    """+- rad of roll and pitch."""
     tumbled: bool = False
     """Any orientation, dropped from half a metre, joints anywhere in their ranges."""
 
@@ -65,6 +70,7 @@ class LeggedConfig:
     randomise: RandomiseConfig = field(default_factory=RandomiseConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     start: StartConfig = field(default_factory=StartConfig)
+    terrain: TerrainConfig = field(default_factory=TerrainConfig)
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.endings if name not in ENDINGS]:

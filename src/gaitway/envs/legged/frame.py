@@ -7,9 +7,13 @@ forward, y left, quaternions w x y z. Base frame: turned with the base; yaw fram
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from gaitway.envs.legged.terrain.blocks import Place
 
 CONTACT_FORCE = 1.0
 """A foot is in contact above this force (N)."""
@@ -68,6 +72,23 @@ class RobotTensors:
 
 
 @dataclass
+class Bodies:
+    """All bodies of models, for tasks that ask where points of a robot are."""
+
+    position: Tensor
+    """[n, K, 3] in the world"""
+    rotation: Tensor
+    """[n, K, 4]"""
+    velocity: Tensor
+    """Angular and linear [n, K, 6] in the world, linear as if the body reached to `centre`."""
+    centre: Tensor
+    """The robot's centre of mass [n, 3]."""
+
+    def rows(self, rows: Tensor) -> Bodies:
+        return Bodies(self.position[rows], self.rotation[rows], self.velocity[rows], self.centre[rows])
+
+
+@dataclass
 class Physics:
     """Live arrays of a simulator as tensors: what they hold is the present state."""
 
@@ -76,9 +97,12 @@ class Physics:
     sensors: Tensor
     torque: Tensor
     """Of the last substep [B, A]."""
+    bodies: Bodies | None = None
+    """On tracks alone."""
 
     def rows(self, rows: Tensor) -> Physics:
-        return Physics(self.qpos[rows], self.qvel[rows], self.sensors[rows], self.torque[rows])
+        bodies = None if self.bodies is None else self.bodies.rows(rows)
+        return Physics(self.qpos[rows], self.qvel[rows], self.sensors[rows], self.torque[rows], bodies)
 
 
 @dataclass
@@ -149,6 +173,8 @@ class Frame:
     terminated: Tensor
     """bool [n]; rewards are computed after endings."""
     substeps: Substeps | None = None
+    place: Place | None = None
+    """Where on their tracks robots are."""
 
     def moving(self, threshold: float = 0.1) -> Tensor:
         """Whether the command asks for a place elsewhere, bool [n]."""
@@ -183,6 +209,14 @@ def measure(robot: RobotTensors, physics: Physics) -> dict[str, Tensor]:
 
 def base_state(robot: RobotTensors, qpos: Tensor, qvel: Tensor) -> dict[str, Tensor]:
     """Place, rotation and velocities of the base."""
+    position, rotation, yaw = base_pose(robot, qpos)
+    gravity = -up_in_base(rotation)
+    moving = base_velocity(robot, qvel, rotation, gravity, yaw)
+    return {"position": position, "rotation": rotation, "gravity": gravity, "yaw": yaw, **moving}
+
+
+def base_pose(robot: RobotTensors, qpos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Places [n, 3], quaternions [n, 4] and headings [n] of bases."""
     if robot.is_planar:
         x, z, pitch = (qpos[:, column] for column in robot.root_position)
         none = torch.zeros_like(x)
@@ -194,9 +228,7 @@ def base_state(robot: RobotTensors, qpos: Tensor, qvel: Tensor) -> dict[str, Ten
         position, rotation = qpos[:, first : first + 3], qpos[:, first + 3 : first + 7]
         w, i, j, k = rotation.unbind(1)
         yaw = torch.atan2(2.0 * (w * k + i * j), 1.0 - 2.0 * (j * j + k * k))
-    gravity = -up_in_base(rotation)
-    moving = base_velocity(robot, qvel, rotation, gravity, yaw)
-    return {"position": position, "rotation": rotation, "gravity": gravity, "yaw": yaw, **moving}
+    return position, rotation, yaw
 
 
 def base_velocity(
@@ -221,16 +253,21 @@ def base_velocity(
 
 def rotate_back(rotation: Tensor, vector: Tensor) -> Tensor:
     """Vectors [..., 3] of the world in the frame of a body with quaternions [..., 4]."""
-    w, i, j, k = rotation.unbind(-1)
-    x, y, z = vector.unbind(-1)
-    a, b, c = 2.0 * (j * z - k * y), 2.0 * (k * x - i * z), 2.0 * (i * y - j * x)
-    return torch.stack((x - w * a + j * c - k * b, y - w * b + k * a - i * c, z - w * c + i * b - j * a), -1)
+    scalar, axis = rotation[..., :1], rotation[..., 1:]
+    twice = torch.linalg.cross(vector, axis).mul_(2.0)
+    return torch.addcmul(vector, scalar, twice).add_(torch.linalg.cross(twice, axis))
 
 
 def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
     """Vectors [..., 3] of a body's frame in the world."""
-    w, i, j, k = rotation.unbind(-1)
-    return rotate_back(torch.stack((w, -i, -j, -k), -1), vector)
+    scalar, axis = rotation[..., :1], rotation[..., 1:]
+    twice = torch.linalg.cross(axis, vector).mul_(2.0)
+    return torch.addcmul(vector, scalar, twice).add_(torch.linalg.cross(axis, twice))
+
+
+def roll_and_pitch(gravity: Tensor) -> tuple[Tensor, Tensor]:
+    """Angles [n] of bases with the direction of gravity [n, 3] in their frame."""
+    return torch.atan2(-gravity[:, 1], -gravity[:, 2]), torch.asin(gravity[:, 0].clamp(-1.0, 1.0))
 
 
 def up_in_base(rotation: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -19,16 +19,25 @@ from gaitway.envs.legged import randomise
 from gaitway.envs.legged.actions import Actions
 from gaitway.envs.legged.commands import DRAWS, Commands, widened
 from gaitway.envs.legged.config import LeggedConfig
-from gaitway.envs.legged.frame import Frame, Physics, RobotTensors, Substeps, base_state, base_velocity, measure, norm
+from gaitway.envs.legged.frame import (
+    Frame,
+    Physics,
+    RobotTensors,
+    Substeps,
+    base_pose,
+    base_velocity,
+    measure,
+    norm,
+    roll_and_pitch,
+)
 from gaitway.envs.legged.kinematics import FootChains
 from gaitway.envs.legged.metrics import GRAVITY, MEASURES, measures
 from gaitway.envs.legged.observations import Observations, Seen
 from gaitway.envs.legged.rewards import Rewards
+from gaitway.envs.legged.starts import START_DRAWS, first_states
+from gaitway.envs.legged.terrain.surroundings import Surroundings
 
 TORQUE_METRIC = "peak_torque"
-DROP_HEIGHT = 0.5
-CLEARANCE = 0.005
-"""How far above the ground (m) the lowest foot is when an episode begins."""
 
 
 class LeggedLogic:
@@ -46,10 +55,12 @@ class LeggedLogic:
         dt: float,
         timestep: float,
         foot_friction: float,
+        around: Surroundings | None = None,
     ) -> None:
+        """`around` is None on a plane."""
         self.config, self.robot, self.actions, self.dt = config, robot, actions, dt
         self.observations, self.commands, self.chains, self.rewards = observations, commands, chains, rewards
-        self.timestep, self.foot_friction = timestep, foot_friction
+        self.timestep, self.foot_friction, self.around = timestep, foot_friction, around
         self._upright_limit = -math.cos(robot.fall_tilt)
         self._has_curriculum = False
         self.has_kicks, self.has_pushes = config.pushes.kick_seconds is not None, config.pushes.push_seconds is not None
@@ -57,6 +68,7 @@ class LeggedLogic:
             *("fell", "velocity_error", "yaw_error", TORQUE_METRIC),
             *(f"{name}_episode" for name in (*self.rewards.names, *MEASURES)),
             *(("command_share",) if config.commands.curriculum else ()),
+            *(around.metrics if around is not None else ()),
         )
         self.frame: Frame | None = None
         pushes = randomise.PUSH_DRAWS
@@ -70,9 +82,10 @@ class LeggedLogic:
         self._step_starts = dict(zip(self._step_draws, starts, strict=False))
         self._episode_draws = {
             "model": randomise.draws_needed(robot),
-            "start": robot.size + 12,
+            "start": robot.size + START_DRAWS,
             "command": DRAWS + 1,
             "pushes": 2 * pushes,
+            "terrain": around.draws if around is not None else 0,
         }
         self._names = tuple(self.memory_shapes())
 
@@ -87,7 +100,17 @@ class LeggedLogic:
             **dict.fromkeys(("phase", "command_left", "heading", "kick_left", "push_left", "push_gone"), ()),
             **{"push_lasts": (), "command": (3,), "kick": (3,), "push_impulse": (2,), "last_position": (3,)},
             **{"sums": (len(self.rewards.names) + len(MEASURES),), "tracked": ()},
+            **(self.around.memory_shapes() if self.around is not None else {}),
         }
+
+    def lasting_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Per instance, and types: what outlives an episode."""
+        return self.around.lasting_shapes() if self.around is not None else {}
+
+    def layout_shapes(self) -> dict[str, tuple[int, ...]]:
+        """How episodes differ, per instance."""
+        terrain = self.around.layout_shapes() if self.around is not None else {}
+        return {"place": (), **randomise.layout_shapes(self.robot), **terrain}
 
     def shared_shapes(self, trains: bool) -> dict[str, tuple[int, ...]]:
         """What all instances share: the command curriculum, in training alone."""
@@ -99,6 +122,18 @@ class LeggedLogic:
         self._has_curriculum = "share" in self.memory
         if self._has_curriculum:
             self.memory["share"].fill_(self.config.commands.start_share)
+        if self.around is not None:
+            self.around.attach(self.memory, self.layout, numbers.trains)
+
+    def forget(self) -> None:
+        """Every instance is about to begin for the first time."""
+        if self.around is not None:
+            self.around.forget_levels()
+
+    def place(self, rows: Index) -> None:
+        """The layouts of `rows` were written, by a start or by a stored state."""
+        if self.around is not None:
+            self.around.place(rows)
 
     # a step
 
@@ -123,7 +158,7 @@ class LeggedLogic:
 
     def judge(self, physics: Physics, substeps: Substeps | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Reward [B], whether the episode terminates [B], and metrics [B] by name, after physics moved."""
-        frame = self._frame(ALL, physics, self._feet_moved(measure(self.robot, physics)), substeps)
+        frame = self._frame(ALL, physics, self._feet_moved(self._measured(ALL, physics)), substeps)
         frame.terminated = self._fallen(frame)
         reward, parts = self.rewards(frame)
         metrics = self._count(frame, parts)
@@ -139,6 +174,8 @@ class LeggedLogic:
         self._uniform = self._step_numbers(ALL)
         if self._has_curriculum:
             self._widen(ended)
+        if self.around is not None and self.frame is not None:
+            self.around.move_levels(ended, self.frame)
         memory["command_left"].sub_(self.dt)
         due = goes_on & (memory["command_left"] <= 0.0)
         command, seconds, heading = self.commands.draw(
@@ -160,7 +197,7 @@ class LeggedLogic:
     def observe(self, rows: Index, physics: Physics, is_new: bool = False) -> dict[str, Tensor]:
         """Groups [n, D] of `rows`; those of a new episode have touched nothing yet."""
         if is_new or self.frame is None:
-            measured = measure(self.robot, physics)
+            measured = self._measured(rows, physics)
             for name in ("foot_force", "link_force", "trunk_force", "torque"):
                 measured[name] = torch.zeros_like(measured[name])
             measured["contact"] = torch.zeros_like(measured["contact"])
@@ -173,9 +210,29 @@ class LeggedLogic:
                 for name, value in moving.items():
                     setattr(frame, name, value)
                 frame.qd = physics.qvel[:, self.robot.velocities]
-        drawn = {name: self.layout[name][rows] for name in randomise.layout_shapes(self.robot)}
+        drawn = _Drawn(self.layout, rows)
         uniform = self._part("noise", self._step_numbers(rows) if is_new else self._uniform)
-        return self.observations(Seen(frame, self.memory["phase"][rows], drawn, self._push_seen(rows)), uniform)
+        around = self.around.seen(rows, frame) if self.around is not None else {}
+        seen = Seen(frame, self.memory["phase"][rows], drawn, self._push_seen(rows), around)
+        found = self.observations(seen, uniform)
+        if self.around is not None:
+            found |= {name: self.around.image(rows) for name in self.observations.images}
+        return found
+
+    def is_over(self) -> Tensor | None:
+        """Whose episode ends because its terrain is passed [B]; None where there is no end to it."""
+        if self.around is None or self.frame is None:
+            return None
+        return self.around.is_over(self.frame)
+
+    def hold_images(self, rows: Tensor, distance: Tensor) -> None:
+        """Cameras of `rows` saw these distances [n, P] along their rays."""
+        around = self.around
+        assert around is not None
+        assert around.camera is not None
+        noisy = self.config.noise > 0.0
+        uniform = self.numbers.of_step("depth", around.camera.draws, rows) if noisy else None
+        around.hold(rows, distance, uniform)
 
     # beginnings
 
@@ -184,7 +241,15 @@ class LeggedLogic:
         numbers = self._episode_numbers(rows)
         uniform = numbers["model"]
         drawn = randomise.draw_model(self.config.randomise, self.robot, uniform, self.foot_friction, self.timestep)
-        qpos, qvel = self._first_states(numbers, rows, place)
+        if self.around is not None:
+            drawn = {**drawn, **self.around.draw(rows, numbers["terrain"], place)}
+        q = None
+        if self.actions.gait is not None and not self.config.start.tumbled:
+            phase, command, _, _ = self._first_command(numbers, rows, place)
+            q = self.actions.gait.pose(phase, command)
+        terrain = None if self.around is None else self.around.terrain
+        start, chains = self.config.start, self.chains
+        qpos, qvel = first_states(start, self.robot, chains, numbers["start"], q, terrain, rows, drawn)
         return {"qpos": qpos, "qvel": qvel, "place": place, **drawn}
 
     def begin(self, rows: Index) -> None:
@@ -196,9 +261,11 @@ class LeggedLogic:
         memory["phase"][rows], memory["command"][rows] = phase, command
         memory["command_left"][rows], memory["heading"][rows] = seconds, heading
         uniform = numbers["pushes"]
-        _, memory["kick_left"][rows] = randomise.draw_kick(self.config.pushes, uniform)
-        _, _, wait = randomise.draw_push(self.config.pushes, uniform[:, randomise.PUSH_DRAWS :], self.robot.mass)
-        memory["push_left"][rows], memory["push_lasts"][rows] = wait, 1.0
+        if self.has_kicks:
+            _, memory["kick_left"][rows] = randomise.draw_kick(self.config.pushes, uniform)
+        if self.has_pushes:
+            _, _, wait = randomise.draw_push(self.config.pushes, uniform[:, randomise.PUSH_DRAWS :], self.robot.mass)
+            memory["push_left"][rows], memory["push_lasts"][rows] = wait, 1.0
 
     def first_targets(self, rows: Index, qpos: Tensor) -> Tensor:
         """Targets that hold the first pose of `rows` [n, A]: what delayed motors obey until the first arrives."""
@@ -207,10 +274,10 @@ class LeggedLogic:
     def note_start(self, rows: Index, physics: Physics) -> None:
         """The first states of `rows` are there."""
         self.memory["last_qd"][rows] = physics.qvel[:, self.robot.velocities]
-        base = base_state(self.robot, physics.qpos, physics.qvel)
-        self.memory["last_position"][rows] = base["position"]
+        position, _, yaw = base_pose(self.robot, physics.qpos)
+        self.memory["last_position"][rows] = position
         self.memory["command"][rows] = self.commands.towards(
-            self.memory["command"][rows], self.memory["heading"][rows], base["yaw"]
+            self.memory["command"][rows], self.memory["heading"][rows], yaw
         )
 
     # parts
@@ -240,44 +307,9 @@ class LeggedLogic:
         like = self.memory["phase"][rows]
         return self.memory["share"].expand_as(like) if self._has_curriculum else torch.ones_like(like)
 
-    def _first_states(self, numbers: Mapping[str, Tensor], rows: Index, place: Tensor) -> tuple[Tensor, Tensor]:
-        robot, start = self.robot, self.config.start
-        uniform = numbers["start"]
-        spread, joints = 2.0 * uniform[:, :12] - 1.0, uniform[:, 12:]
-        count = len(uniform)
-        if start.tumbled:
-            q = robot.low + (robot.high - robot.low) * joints
-        elif self.actions.gait is not None:
-            phase, command, _, _ = self._first_command(numbers, rows, place)
-            q = self.actions.gait.pose(phase, command)
-        else:
-            q = robot.pose + start.joints * (2.0 * joints - 1.0)
-        q = q.clamp(robot.low, robot.high)
-        qpos = robot.home.expand(count, -1).clone()
-        qvel = torch.zeros(count, robot.num_velocities, dtype=qpos.dtype, device=qpos.device)
-        qpos[:, robot.positions] = q
-        velocity = start.velocity * spread[:, 3:6]
-        lowest = (self.chains(q)[..., 2] - robot.foot_radius).amin(1)
-        height = CLEARANCE - lowest
-        if robot.is_planar:
-            x, z, pitch = robot.root_position
-            qpos[:, x], qpos[:, z] = start.xy * spread[:, 0], height
-            if start.tumbled:
-                qpos[:, z], qpos[:, pitch] = DROP_HEIGHT, math.pi * spread[:, 2]
-            qvel[:, robot.root_velocity[0]], qvel[:, robot.root_velocity[1]] = velocity[:, 0], velocity[:, 2]
-            return qpos, qvel
-        first, motion = robot.root_position[0], robot.root_velocity[0]
-        qpos[:, first : first + 2] = start.xy * spread[:, :2]
-        qpos[:, first + 2] = height
-        half = start.yaw * spread[:, 2] / 2
-        none = torch.zeros_like(half)
-        rotation = torch.stack((half.cos(), none, none, half.sin()), 1)
-        if start.tumbled:
-            rotation = _any_rotation(uniform[:, 6:9])
-            qpos[:, first + 2] = DROP_HEIGHT
-        qpos[:, first + 3 : first + 7] = rotation
-        qvel[:, motion : motion + 3] = velocity
-        return qpos, qvel
+    def _measured(self, rows: Index, physics: Physics) -> dict[str, Tensor]:
+        measured = measure(self.robot, physics)
+        return measured if self.around is None else self.around.above_ground(rows, measured)
 
     def _frame(self, rows: Index, physics: Physics, measured: dict[str, Tensor], substeps: Substeps | None) -> Frame:
         memory = self.memory
@@ -299,6 +331,7 @@ class LeggedLogic:
             steps=self.numbers.elapsed[rows] + 1,
             terminated=torch.zeros_like(measured["yaw"], dtype=torch.bool),
             substeps=substeps,
+            place=None if self.around is None else self.around.where(rows, physics, measured["position"]),
         )
 
     def _feet_moved(self, measured: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -322,6 +355,9 @@ class LeggedLogic:
     def _fallen(self, frame: Frame) -> Tensor:
         fallen = torch.zeros_like(frame.terminated)
         robot, endings = self.robot, self.config.endings
+        if frame.place is not None:
+            roll, pitch = roll_and_pitch(frame.gravity)
+            return frame.place.ends(roll, pitch, frame.height, frame.trunk_force, endings)
         if "trunk" in endings:
             fallen = fallen | (frame.trunk_force > 1.0)
         if "links" in endings and frame.link_force.shape[1]:
@@ -354,7 +390,7 @@ class LeggedLogic:
         metrics |= {f"{name}_episode": memory["sums"][:, column] for column, name in enumerate(names)}
         if self.config.commands.curriculum:
             metrics["command_share"] = self._share(ALL)
-        return metrics
+        return metrics if self.around is None else {**metrics, **self.around.count(frame)}
 
     def _widen(self, ended: Tensor) -> None:
         memory = self.memory
@@ -395,14 +431,23 @@ class LeggedLogic:
         return torch.cat((kick, force, torch.zeros_like(force[:, :1])), 1)
 
 
+class _Drawn(Mapping[str, Tensor]):
+    """The layouts of some rows, taken when somebody asks for them."""
+
+    def __init__(self, layout: Mapping[str, Tensor], rows: Index) -> None:
+        self._layout, self._rows = layout, rows
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._layout[name][self._rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layout)
+
+    def __len__(self) -> int:
+        return len(self._layout)
+
+
 def _put(target: Tensor, where: Tensor, value: Tensor) -> None:
     """Write `value` [B, ...] where `where` [B] holds."""
     mask = where.view(-1, *(1,) * (target.dim() - 1))
     target.copy_(torch.where(mask, value, target))
-
-
-def _any_rotation(uniform: Tensor) -> Tensor:
-    """Uniform numbers [n, 3] -> quaternions [n, 4], uniform over all rotations (Shoemake 1992)."""
-    one, two = (1.0 - uniform[:, 0]).sqrt(), uniform[:, 0].sqrt()
-    first, second = 2.0 * math.pi * uniform[:, 1], 2.0 * math.pi * uniform[:, 2]
-    return torch.stack((two * second.cos(), one * first.sin(), one * first.cos(), two * second.sin()), 1)

@@ -6,8 +6,9 @@ whatever group it stands. Leaves that end in `_true` are the clean twins of nois
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ class Seen:
     """How the model of an episode differs, by name [n, ...] (`randomise.py`)."""
     push: Tensor
     """The last kick, fading [n, 3], and the running force over the robot's weight [n, 3]."""
+    around: Mapping[str, Tensor] = field(default_factory=dict)
+    """Leaves of the terrain [n, size] (`terrain/surroundings.py`)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,21 @@ def _clean(leaf: Leaf, value: Callable[[Seen], Tensor] | None = None) -> Leaf:
     return Leaf(leaf.size, value or leaf.value, leaf.unit, leaf.scale, 0.0, leaf.frame)
 
 
+def _around(name: str) -> Callable[[Seen], Tensor]:
+    return lambda seen: seen.around[name]
+
+
+TERRAIN_LEAVES: dict[str, Leaf] = {
+    "terrain_level": Leaf(_fixed(1), _around("terrain_level"), "of the hardest"),
+    "engaging_block": Leaf(_fixed(0), _around("engaging_block"), "m"),
+    "sidewall_distance": Leaf(_fixed(2), _around("sidewall_distance"), "m"),
+    "height_scan": Leaf(_fixed(0), _around("height_scan"), "m", 5.0, 0.1, "yaw"),
+}
+"""Of terrains alone, which say how large they are."""
+IMAGE = "forward_depth"
+"""The leaf that is an image, and a group by itself."""
 LEAVES: dict[str, Leaf] = {
+    **TERRAIN_LEAVES,
     "lin_vel": LIN_VEL,
     "ang_vel": ANG_VEL,
     "projected_gravity": GRAVITY,
@@ -117,6 +134,7 @@ LEAVES: dict[str, Leaf] = {
     "phase": Leaf(
         _fixed(2), lambda s: torch.stack(((2 * torch.pi * s.phase).sin(), (2 * torch.pi * s.phase).cos()), 1)
     ),
+    "lin_vel_hidden": _clean(LIN_VEL, lambda s: torch.zeros_like(_linear(s.frame.lin_vel, s.frame.robot))),
     "lin_vel_true": _clean(LIN_VEL),
     "ang_vel_true": _clean(ANG_VEL),
     "gravity_true": _clean(GRAVITY, lambda s: _linear(s.frame.gravity, s.frame.robot)),
@@ -174,6 +192,8 @@ AGGREGATES: dict[str, tuple[str, ...]] = {
     "policy": POLICY,
     "critic": CRITIC,
     "gait": GAIT,
+    "field_teacher": (*PROPRIOCEPTION, "base_pose", "robot_config", "engaging_block", "sidewall_distance"),
+    "field_student": ("lin_vel_hidden", *POLICY),
 }
 """Names that stand for several leaves in a list of observations."""
 PRIVILEGED_ALIAS = {
@@ -184,6 +204,11 @@ PRIVILEGED_ALIAS = {
     "dof_vel": "dof_vel_true",
 }
 """Noisy leaves and their clean twins."""
+
+
+def listed(lists: Mapping[str, Sequence[str]]) -> set[str]:
+    """The leaves that groups consist of, aggregates written out."""
+    return {leaf for names in lists.values() for name in names for leaf in AGGREGATES.get(name, (name,))}
 
 
 class Observations:
@@ -197,51 +222,71 @@ class Observations:
         noise: float,
         has_phase: bool,
         like: Tensor,
+        around: Mapping[str, int] | None = None,
+        image: ObservationGroup | None = None,
     ) -> None:
-        self.leaves = {group: _leaves(names, group, has_phase) for group, names in lists.items()}
-        self._used = list(dict.fromkeys(name for names in self.leaves.values() for name in names))
-        sizes = {name: LEAVES[name].size(robot, actions) for name in self._used}
+        """`around` are the leaves that the terrain has, and their sizes; `image` is what the camera shows."""
+        around = around or {}
+        self.leaves = {group: _leaves(names, group, has_phase, around) for group, names in lists.items()}
+        self.images = tuple(group for group, names in self.leaves.items() if names == (IMAGE,))
+        vectors = {group: names for group, names in self.leaves.items() if group not in self.images}
+        self._vectors = vectors
+        self._used = list(dict.fromkeys(name for names in vectors.values() for name in names))
+        sizes = {name: around.get(name) or LEAVES[name].size(robot, actions) for name in self._used}
         scales = {name: _scale(LEAVES[name], sizes[name]) for name in self._used}
         self.groups = tuple(
-            ObservationGroup(
+            replace(image, name=group)
+            if image is not None and group in self.images
+            else ObservationGroup(
                 group,
                 tuple(part for name in names for part in _components(name, sizes[name], scales[name], noise)),
                 (sum(sizes[name] for name in names),),
             )
             for group, names in self.leaves.items()
         )
-        self._scale = {name: like.new_tensor(scales[name]) for name in self._used}
         noisy = [name for name in self._used if LEAVES[name].noise and noise]
+        starts = dict(zip(noisy, itertools.accumulate((sizes[name] for name in noisy), initial=0), strict=False))
         self.noise_size = sum(sizes[name] for name in noisy)
-        self._noise: dict[str, tuple[slice, float]] = {}
-        start = 0
-        for name in noisy:
-            self._noise[name] = slice(start, start + sizes[name]), noise * LEAVES[name].noise
-            start += sizes[name]
+        self._scale = {
+            group: like.new_tensor([scale for name in names for scale in scales[name]])
+            for group, names in vectors.items()
+        }
+        self._noise: dict[str, tuple[Tensor, Tensor]] = {}
+        """Of groups with noise: which random number each entry takes [D], and how much of it [D]."""
+        for group, names in vectors.items():
+            if any(name in starts for name in names):
+                places = [
+                    starts.get(name, 0) + k if name in starts else 0 for name in names for k in range(sizes[name])
+                ]
+                widths = [noise * LEAVES[name].noise for name in names for _ in range(sizes[name])]
+                self._noise[group] = torch.tensor(places, device=like.device), like.new_tensor(widths)
 
     def __call__(self, seen: Seen, uniform: Tensor | None) -> dict[str, Tensor]:
         """Groups [n, D] for what was seen; `uniform` [n, noise_size] in [0, 1), None where nothing is noisy."""
-        values = {}
-        for name in self._used:
-            value = LEAVES[name].value(seen)
-            if uniform is not None and name in self._noise:
-                columns, width = self._noise[name]
-                value = value + width * (2.0 * uniform[:, columns] - 1.0)
-            values[name] = value * self._scale[name]
-        return {
-            group: torch.cat([values[name] for name in names], 1).clamp(-CLIP, CLIP)
-            for group, names in self.leaves.items()
-        }
+        values = {name: LEAVES[name].value(seen) for name in self._used}
+        found = {}
+        for group, names in self._vectors.items():
+            shown = torch.cat([values[name] for name in names], 1)
+            if uniform is not None and group in self._noise:
+                places, widths = self._noise[group]
+                shown += widths * (2.0 * uniform[:, places] - 1.0)
+            found[group] = shown.mul_(self._scale[group]).clamp_(-CLIP, CLIP)
+        return found
 
 
-def _leaves(names: Sequence[str], group: str, has_phase: bool) -> tuple[str, ...]:
+def _leaves(names: Sequence[str], group: str, has_phase: bool, around: Mapping[str, int]) -> tuple[str, ...]:
     """A list with aggregates written out."""
     found: list[str] = []
     for name in names:
         found += AGGREGATES.get(name, (name,))
     for name in found:
-        if name not in LEAVES:
-            known = [*LEAVES, *AGGREGATES]
+        if (name in TERRAIN_LEAVES or name == IMAGE) and name not in around:
+            has = f"has {sorted(around)}" if around else "has none of the kind"
+            raise ValueError(f"group {group!r} lists {name}, and the terrain {has}; choose another, or remove it")
+        if name == IMAGE and len(found) > 1:
+            raise ValueError(f"group {group!r} lists forward_depth beside others; give the image a group of its own")
+        if name not in LEAVES and name != IMAGE:
+            known = [*LEAVES, *AGGREGATES, IMAGE]
             raise ValueError(f"no observation {name!r} for {group!r}{did_you_mean(name, known)}; there are {known}")
         if name == "phase" and not has_phase:
             raise ValueError(f"group {group!r} lists phase, and only gaits have one; remove it or use a gait mode")

@@ -60,6 +60,26 @@ RECOVERY: list[Options] = [
     *_terms(dof_pos_limits=-0.1, torques=-1e-5, dof_acc=-2.5e-7, dof_speed=-0.1),
 ]
 
+ROUGH: list[Options] = _terms(
+    tracking_lin_vel=1.0,
+    tracking_ang_vel=0.5,
+    lin_vel_z=-2.0,
+    ang_vel_xy=-0.05,
+    orientation=-0.5,
+    torques=-2e-4,
+    energy=-5e-4,
+    dof_acc=-2.5e-7,
+    action_rate=-0.01,
+    feet_air_time=1.0,
+    feet_slip=-0.1,
+    feet_force=-0.01,
+    stumble=-0.5,
+    collision=-1.0,
+    stand_still=-0.5,
+    dof_pos_limits=-10.0,
+    termination=-2.0 / CONTROL_DT,
+)
+
 NOMINAL: Options = {"enabled": False}
 GAIT_COMMANDS: Options = {"x": [-0.5, 1.0], "y": [-0.3, 0.3], "turn": [-0.8, 0.8], "seconds": None, "stand": 0.0}
 GAIT_DOMAIN: Options = {"friction": [0.6, 1.0]}
@@ -75,6 +95,73 @@ GAIT_RESIDUAL_TASK: Options = {
     "episode_seconds": 5.0,
     "randomise": GAIT_DOMAIN,
     "pushes": SHORT_KICKS,
+}
+
+FIELD_ENDINGS = ["trunk", "tilt", "height"]
+"""On a track limits follow the block under the robot, and leaving it ends an episode too."""
+
+
+def _field_terms(energy: float = -1e-5, penetration: float = -1e-2, **more: float) -> list[Options]:
+    """Forwards along a track, gently and without touching what is in the way."""
+    return _terms(
+        alive=2.0,
+        world_vel_l2norm=-1.0,
+        tracking_ang_vel=0.05,
+        torques=-1e-5,
+        energy_substeps=energy,
+        exceed_dof_pos=-0.4,
+        exceed_torque=-0.1,
+        collision=-0.1,
+        penetrate_depth=penetration,
+        penetrate_volume=penetration,
+        lin_pos_y=-0.1,
+        yaw_abs=-0.1,
+        **more,
+    )
+
+
+def _field(obstacles: list[str], x: tuple[float, float], rewards: list[Options] | None = None, **more: Any) -> Options:
+    """A track of three obstacles of these kinds, to be passed at x m/s."""
+    terrain = {"kind": "track", "obstacles": obstacles, **more.pop("terrain", {})}
+    blocks = terrain.get("blocks", 3)
+    return {
+        "action_scale": 0.8,
+        "action_limit": 1.0,
+        "observations": {"policy": ["field_teacher"]},
+        "rewards": rewards or _field_terms(),
+        "endings": FIELD_ENDINGS,
+        "commands": {"sampler": "field", "x": list(x), "seconds": None, "stand": 0.0},
+        "episode_seconds": 5.0 * (blocks + 1),
+        "start": {"ahead": 0.4, "xy": 0.2, "yaw": 0.1, "lean": 0.1, "joints": 0.1, "velocity": 0.1},
+        "terrain": terrain,
+        **more,
+    }
+
+
+STAIRS = ["stairs_up", "stairs_down"]
+ALL_OBSTACLES = ["tilt", "crawl", "jump", "leap", "hurdle", "down", "slope", *STAIRS]
+FIELDS: dict[str, Options] = {
+    "pup12/field_walk": _field(["walk"], (0.3, 1.0)),
+    "pup12/field_tilt": _field(["tilt"], (0.3, 0.6), _field_terms(penetration=-2e-3, tilt_cond=8e-3)),
+    "pup12/field_crawl": _field(["crawl"], (0.3, 0.8), _field_terms(penetration=-6e-2)),
+    "pup12/field_jump": _field(["jump"], (0.8, 1.5), _field_terms(energy=-1e-6)),
+    "pup12/field_leap": _field(["leap"], (1.0, 1.5), _field_terms(energy=-1e-6)),
+    "pup12/field_hurdle": _field(["hurdle"], (0.6, 1.0)),
+    "pup12/field_down": _field(["down"], (0.4, 1.0), _field_terms(energy=-1e-6, penetration=-2e-3, feet_force=-0.01)),
+    "pup12/field_slope": _field(["slope"], (0.3, 1.0)),
+    "pup12/field_stairs": _field(STAIRS, (0.6, 1.0)),
+    "pup12/field_lite": _field(
+        ["walk", "crawl", "jump", "leap", "down"],
+        (0.4, 0.8),
+        terrain={"lite": True, "onehot_width": 5},
+        randomise=NOMINAL,
+    ),
+    "pup12/field": _field(
+        ALL_OBSTACLES,
+        (0.4, 1.0),
+        observations={"policy": ["field_teacher"], "student": ["field_student"], "depth": ["forward_depth"]},
+        terrain={"blocks": 5},
+    ),
 }
 
 PRESETS: dict[str, Options] = {
@@ -93,6 +180,14 @@ PRESETS: dict[str, Options] = {
         "randomise": {"friction": [0.2, 1.25], "payload": [-1.0, 3.0]},
     },
     "pup12/velocity": {"rewards": FLAT, "clip_negative": True, "pushes": KICKS},
+    "pup12/velocity_rough": {
+        "rewards": ROUGH,
+        "clip_negative": True,
+        "pushes": KICKS,
+        "observations": {"policy": ["policy", "height_scan"], "critic": ["critic", "height_scan"]},
+        "terrain": {"kind": "tiles"},
+    },
+    **FIELDS,
     "pup12/recovery": {
         "action": "joint_delta",
         "action_limit": 1.0,
@@ -142,6 +237,18 @@ DESCRIPTIONS = {
     "pup12/gait_residual": "The quadruped pup12 corrects the joints of a trot, to move as told, and is kicked",
     "pup12/blind": "The same with slippery feet and loads that the policy cannot see",
     "pup12/velocity": "The quadruped pup12 moves as told; its actions are targets of joints",
+    "pup12/velocity_rough": "The quadruped pup12 moves as told on slopes, stairs, blocks, gaps and rough ground",
+    "pup12/field_lite": "The quadruped pup12 passes low bars, steps and gaps that simple gaits can pass",
+    "pup12/field_walk": "The quadruped pup12 walks along a track without obstacles",
+    "pup12/field_tilt": "The quadruped pup12 squeezes through between walls",
+    "pup12/field_crawl": "The quadruped pup12 crawls under bars",
+    "pup12/field_jump": "The quadruped pup12 jumps onto steps",
+    "pup12/field_leap": "The quadruped pup12 leaps over gaps",
+    "pup12/field_hurdle": "The quadruped pup12 steps over hurdles",
+    "pup12/field_down": "The quadruped pup12 jumps down from steps",
+    "pup12/field_slope": "The quadruped pup12 walks up and down ramps",
+    "pup12/field_stairs": "The quadruped pup12 climbs stairs, up and down",
+    "pup12/field": "The quadruped pup12 passes five obstacles of any kind; students see depth images",
     "pup12/recovery": "The quadruped pup12 gets up, however it has fallen",
     "pup4/velocity": "The planar pup4 moves forwards and backwards as told",
     "walker/velocity": "The planar Walker with position control walks as fast as told",

@@ -9,19 +9,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration, did_you_mean, resolve_class
 from gaitway.core.ranges import Number
-from gaitway.envs.legged.frame import Frame, norm
+from gaitway.envs.legged.frame import Frame, norm, roll_and_pitch
+
+if TYPE_CHECKING:
+    from gaitway.envs.legged.terrain.blocks import Place
 
 Term = Callable[..., Tensor]
 TARGET_HEIGHT = 0.08
 """Of a swinging foot (m)."""
 TERMINATION = "termination"
+SLOW = 1e-3
+"""m/s that points inside obstacles count as moving at least."""
 
 
 @configuration(kw_only=True)
@@ -168,6 +173,24 @@ def stillness(frame: Frame) -> Tensor:
     return _is_upright(frame) * torch.exp(-0.5 * frame.action.square().sum(1))
 
 
+def penetrate_depth(frame: Frame) -> Tensor:
+    """Sum over the points of the robot of how deep they are in obstacles, times how fast they move there."""
+    place = _place(frame)
+    return (place.penetration() * (place.speeds + SLOW)).sum(1)
+
+
+def penetrate_volume(frame: Frame) -> Tensor:
+    """The same, each point inside counted as one."""
+    place = _place(frame)
+    return ((place.penetration() > 0.0) * (place.speeds + SLOW)).sum(1)
+
+
+def tilt_cond(frame: Frame) -> Tensor:
+    """The roll between the walls of a tilt, less than nothing elsewhere."""
+    roll = roll_and_pitch(frame.gravity)[0].abs().clamp(max=torch.pi / 2)
+    return torch.where(_place(frame).tilts(), roll, -roll)
+
+
 def termination(frame: Frame) -> Tensor:
     return frame.terminated.to(frame.height.dtype)
 
@@ -197,6 +220,12 @@ def _substeps(frame: Frame) -> Any:
     return frame.substeps
 
 
+def _place(frame: Frame) -> Place:
+    if frame.place is None:
+        raise ValueError("only tracks have obstacles to penetrate; this term needs terrain.kind=track")
+    return frame.place
+
+
 def _is_upright(frame: Frame) -> Tensor:
     return (frame.gravity[:, 2] < -0.8).to(frame.height.dtype)
 
@@ -208,10 +237,11 @@ TERMS: dict[str, Term] = {
         *(base_height, pose, torques, energy, energy_substeps, dof_acc, dof_speed, action_rate, action_smooth),
         *(feet_air_time, air_time_biped, feet_slip, feet_clearance, feet_height, feet_force, stumble, collision),
         *(stand_still, dof_pos_limits, exceed_dof_pos, exceed_torque, lin_pos_y, yaw_abs),
-        *(upright, rise, posture, stillness, termination),
+        *(upright, rise, posture, stillness, penetrate_depth, penetrate_volume, tilt_cond, termination),
     )
 }
 SUBSTEP_TERMS = ("energy_substeps", "exceed_dof_pos", "exceed_torque")
+TRACK_TERMS = ("penetrate_depth", "penetrate_volume", "tilt_cond")
 
 
 class Rewards:

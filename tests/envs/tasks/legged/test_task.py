@@ -69,11 +69,16 @@ def test_threads_do_not_matter() -> None:
     assert torch.equal(runs[0][1], runs[1][1])
 
 
-SIZES = {
+FIELDS = ("walk", "tilt", "crawl", "jump", "leap", "hurdle", "down", "slope", "stairs")
+SIZES: dict[str, tuple[dict[str, int], int, int]] = {
     "pup12/gait_params": ({"policy": 20}, 6, 250),
     "pup12/gait_residual": ({"policy": 47, "critic": 143}, 12, 250),
     "pup12/blind": ({"policy": 47, "critic": 143}, 12, 250),
     "pup12/velocity": ({"policy": 45, "critic": 141}, 12, 1000),
+    "pup12/velocity_rough": ({"policy": 232, "critic": 328}, 12, 1000),
+    "pup12/field_lite": ({"policy": 81}, 12, 1000),
+    **{f"pup12/field_{name}": ({"policy": 87}, 12, 1000) for name in FIELDS},
+    "pup12/field": ({"policy": 87, "student": 48, "depth": 1}, 12, 1500),
     "pup12/recovery": ({"policy": 45, "critic": 141}, 12, 300),
     "pup4/velocity": ({"policy": 16, "critic": 63}, 4, 1000),
     "walker/velocity": ({"policy": 22, "critic": 77}, 6, 800),

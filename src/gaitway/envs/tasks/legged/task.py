@@ -16,19 +16,36 @@ from gaitway.core.config import from_config, to_config
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, BatchTask, Rows
 from gaitway.envs.legged.commands import Commands
 from gaitway.envs.legged.config import LeggedConfig
-from gaitway.envs.legged.frame import Physics, Substeps
+from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose
 from gaitway.envs.legged.logic import LeggedLogic
 from gaitway.envs.legged.metrics import figures
 from gaitway.envs.legged.observations import PRIVILEGED_ALIAS, Observations
 from gaitway.envs.legged.presets import PRESETS
-from gaitway.envs.legged.randomise import MODEL_FIELDS, Places, layout_shapes, write_model
+from gaitway.envs.legged.randomise import MODEL_FIELDS, Places, write_model
 from gaitway.envs.legged.rewards import SUBSTEP_TERMS, TERMINATION, Rewards
+from gaitway.envs.legged.terrain.surroundings import SUCCESS, Surroundings
 from gaitway.envs.robots import world
-from gaitway.envs.robots.legged import FEET, LINKS, TERRAIN, LeggedView, RobotError
+from gaitway.envs.robots.legged import LeggedView, RobotError
 from gaitway.envs.robots.registry import get_legged_robot
+from gaitway.envs.tasks.legged.ground import (
+    BODY_FIELDS,
+    BOX_FIELDS,
+    TERRAIN_CAMERA,
+    TERRAIN_GROUP,
+    VIEWS,
+    BoxPool,
+    add_terrain,
+    body_points,
+    check_layout,
+    check_robot,
+    image_group,
+    surroundings,
+)
 from gaitway.envs.tasks.legged.model import LIKE, action_spec, foot_chains, make_actions, robot_tensors
 
 ALL = slice(None)
+SUBSTEP_FIELDS = ("qpos", "qvel", "actuator_force")
+"""What terms of substeps look at: positions and velocities after a substep, and the force in it."""
 DELAY_SAMPLES = 4
 """Remembered targets beyond the longest delay."""
 
@@ -44,13 +61,27 @@ class LeggedTask(BatchTask):
         self.id, self.config, self.options = id, config, options
         self.legged = get_legged_robot(config.robot)
         self.robot = self.legged.robot
-        self.fields = ("sensordata", "actuator_force")
+        self._around = around = surroundings(config)
+        on_track = around is not None and around.track is not None
+        self.fields = ("sensordata", "actuator_force", *(BODY_FIELDS if on_track else ()))
         self.view = view = LeggedView(self.legged, self.model)
         robot = robot_tensors(view, config.action_scale)
+        if around is not None:
+            check_robot(config, view)
+            around.points = body_points(view) if on_track else None
         actions = make_actions(config, self.legged, robot)
         rewards = Rewards(config.terms, config.clip_negative)
         count = len(actions.names)
-        observations = Observations(config.observations, robot, count, config.noise, actions.has_gait, LIKE)
+        observations = Observations(
+            config.observations,
+            robot,
+            count,
+            config.noise,
+            actions.has_gait,
+            LIKE,
+            Surroundings.leaf_sizes(config.terrain),
+            image_group(config.terrain.depth, config.noise),
+        )
         self._logic = LeggedLogic(
             config,
             robot,
@@ -62,52 +93,83 @@ class LeggedTask(BatchTask):
             dt=self.control_dt,
             timestep=float(self.model.opt.timestep),
             foot_friction=float(self.model.geom_friction[view.foot_geoms[0, 0], 0]),
+            around=around,
         )
         self.groups = observations.groups
         self.metrics = self._logic.metrics
-        self.flags = ("fell",)
-        self.pooled = figures(view.mass)
+        self.flags = ("fell", *((SUCCESS,) if on_track else ()))
+        self.reductions = {} if around is None else around.reductions
+        self.pooled = figures(view.mass) | ({} if around is None else around.pooled)
+        self.camera = None if around is None else TERRAIN_CAMERA
         self.max_episode_steps = round(config.episode_seconds / self.control_dt)
         self.action, self.drive = action_spec(actions), view.drive()
-        self.layout_shapes = {"place": (), **layout_shapes(robot)}
+        self.layout_shapes = self._logic.layout_shapes()
         paid = [term.weight for term in config.terms if term.name == TERMINATION]
         self.fault_reward = paid[0] * self.control_dt if paid else 0.0
         self._records = any(name in SUBSTEP_TERMS for name in rewards.names)
         self.facts = {"legged": self._facts()}
 
     def add_surroundings(self, spec: mujoco.MjSpec) -> None:
-        floor = world.add_floor(spec)
-        floor.contype, floor.conaffinity, floor.group = TERRAIN, FEET | LINKS, 0
+        add_terrain(spec, self._around)
         if self.config.randomise.enabled and self.config.randomise.delay:
             for actuator in spec.actuators:
                 actuator.nsample = self.config.randomise.delay + DELAY_SAMPLES
                 actuator.interp = 0  # what was sent last counts until something newer arrives
                 actuator.delay = 0.0
 
+    def build(self, decorated: bool = False) -> mujoco.MjModel:
+        if self._around is None:
+            return super().build(decorated)
+        spec = self.robot.spec()
+        self.add_surroundings(spec)
+        if decorated:
+            place, turn = VIEWS[self.config.terrain.kind]
+            world.add_camera(spec, TERRAIN_CAMERA, place, turn, follows=True, torso=self.robot.torso)
+            world.decorate(spec, self.robot.torso)
+        return world.compile_course(spec)
+
+    def dress(self, index: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        if self._boxes is not None:
+            self._boxes.paint(index, model)
+
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
         logic, count = self._logic, batch.nsim
         self.memory = {name: np.zeros((count, *shape)) for name, shape in logic.memory_shapes().items()}
+        for name, (shape, dtype) in logic.lasting_shapes().items():
+            self.memory[name] = torch.zeros(count, *shape, dtype=dtype).numpy()
         self.memory |= {name: np.zeros(shape) for name, shape in logic.shared_shapes(self.numbers.trains).items()}
         sensors, torque = self.field["sensordata"], self.field["actuator_force"]
-        self._physics = Physics(*(_tensor(array) for array in (self.qpos, self.qvel, sensors, torque)))
+        self._physics = Physics(_tensor(self.qpos), _tensor(self.qvel), _tensor(sensors), _tensor(torque))
+        if BODY_FIELDS[0] in self.field:
+            position, rotation, velocity, centre = (_tensor(self.field[name]) for name in BODY_FIELDS)
+            self._physics.bodies = Bodies(position, rotation, velocity, centre[:, self.view.base])
         self._ctrl = _tensor(self.ctrl)
         layout = {name: _tensor(array) for name, array in self.layout.items()}
         logic.attach({name: _tensor(array) for name, array in self.memory.items()}, layout, self.numbers)
         self._numbers = torch.arange(count)
         rooms = (torch.zeros(count, self.frame_skip, self.model.nu, dtype=torch.float64) for _ in range(3))
         self._substeps = Substeps(*rooms)
+        widths = (self.model.nq, self.model.nv, self.model.nu)
+        self._recorded = {
+            name: np.zeros((count, self.frame_skip - 1, width))
+            for name, width in zip(SUBSTEP_FIELDS, widths, strict=True)
+        }
         if logic.has_pushes:
             self._force = _tensor(batch.bind("xfrc_applied"))[:, self.view.base]
         self._model_fields: dict[str, Tensor] = {}
         if self.config.randomise.enabled:
             self._expand(batch)
+        self._boxes = BoxPool(batch, self.model, self._around) if self._around and self._around.track else None
 
     def detach(self) -> None:
         super().detach()
         self._logic.frame = None
-        for name in ("_physics", "_ctrl", "_force", "_model_fields", "_history"):
+        for name in ("_physics", "_ctrl", "_force", "_model_fields", "_history", "_boxes"):
             self.__dict__.pop(name, None)
+
+    def before_reset(self) -> None:
+        self._logic.forget()
 
     def draw_many(self, generators: Iterable[np.random.Generator], rows: np.ndarray) -> Arrays:
         chosen = torch.from_numpy(rows.astype(np.int64))
@@ -138,15 +200,23 @@ class LeggedTask(BatchTask):
             super().advance()
             return
         failed: SimulationError | None = None
-        robot, physics, substeps = self._logic.robot, self._physics, self._substeps
-        for number in range(self.frame_skip):
-            substeps.q[:, number] = physics.qpos[:, robot.positions]
-            substeps.qd[:, number] = physics.qvel[:, robot.velocities]
+        robot, physics, substeps, last = self._logic.robot, self._physics, self._substeps, self.frame_skip - 1
+        substeps.q[:, 0] = physics.qpos[:, robot.positions]
+        substeps.qd[:, 0] = physics.qvel[:, robot.velocities]
+        if last:
             try:
-                self.move(None, 1)
+                found = self.batch.rollout(last, record=SUBSTEP_FIELDS, out=self._recorded)
             except SimulationError as error:  # the others go on
-                failed = error
-            substeps.torque[:, number] = physics.torque
+                failed, found = error, self._recorded
+            qpos, qvel, torque = (torch.from_numpy(found[name]) for name in SUBSTEP_FIELDS)
+            substeps.q[:, 1:] = qpos[..., robot.positions]
+            substeps.qd[:, 1:] = qvel[..., robot.velocities]
+            substeps.torque[:, :last] = torque
+        try:
+            self.move(None, 1)
+        except SimulationError as error:
+            failed = error
+        substeps.torque[:, last] = physics.torque
         if failed is not None:
             raise failed
 
@@ -155,6 +225,11 @@ class LeggedTask(BatchTask):
         reward[:], terminated[:] = paid.numpy(), ends.numpy()
         for name, value in measured.items():
             metrics[name][:] = value.numpy()
+
+    def truncate(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        over = self._logic.is_over()
+        if over is not None:
+            truncated |= over.numpy() & ~terminated
 
     def go_on(self, ended: np.ndarray) -> None:
         change = self._logic.go_on(torch.from_numpy(ended), self._physics)
@@ -169,12 +244,36 @@ class LeggedTask(BatchTask):
 
     def observe(self, rows: Rows, out: Arrays) -> None:
         if isinstance(rows, slice):
+            self._look(None)
             shown = self._logic.observe(ALL, self._physics)
         else:
             chosen = torch.from_numpy(rows.astype(np.int64))
+            self._look(chosen)
             shown = self._logic.observe(chosen, self._physics.rows(chosen), is_new=True)
         for name, value in shown.items():
             out[name][:] = value.numpy()
+
+    def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
+        if self._around is not None:
+            check_layout(self._around, given)
+
+    def _look(self, rows: Tensor | None) -> None:
+        """Cameras of `rows`, which begin, take an image; None: those whose turn it is."""
+        around = self._around
+        if around is None or around.camera is None:
+            return
+        rows = around.image_due(self.numbers.elapsed).nonzero()[:, 0] if rows is None else rows
+        if not len(rows):
+            return
+        physics = self._physics.rows(rows)
+        position, rotation, _ = base_pose(self._logic.robot, physics.qpos)
+        begins, ways = around.rays(rows, position, rotation)
+        # a state that is not finite is a fault: whatever the rays say, nobody sees it
+        begins, ways = torch.nan_to_num(begins.expand_as(ways)), torch.nan_to_num(ways)
+        distance, _ = self.batch.ray(
+            begins.numpy(), ways.numpy(), geomgroup=TERRAIN_GROUP, ids=rows.numpy().astype(np.int32)
+        )
+        self._logic.hold_images(rows, torch.from_numpy(distance))
 
     def report(self) -> str:
         """The robot, as a table."""
@@ -210,10 +309,20 @@ class LeggedTask(BatchTask):
             size = 2 + 2 * (self.config.randomise.delay + DELAY_SAMPLES)
             self._history = _tensor(batch.bind("history")).unflatten(1, (model.nu, size))
 
+    @property
+    def expanded(self) -> tuple[str, ...]:
+        """Fields of the model that every instance has its own values of."""
+        return (*self._model_fields, *(BOX_FIELDS if self._boxes is not None else ()))
+
     def _write_model(self, rows: Tensor) -> None:
-        """Fields of the models of `rows` follow from their layout."""
+        """Fields of the models of `rows` follow from their layout. Constants that follow from these, bounding volumes
+        among them, are always computed anew: robots would sink into boxes that were moved."""
+        self._logic.place(rows)
         if self._model_fields:
             write_model(self._model_fields, self._nominal, self._logic.layout, rows, self._places)
+        if self._boxes is not None:
+            self._boxes.write(rows)
+        if self._model_fields or self._boxes is not None:
             self.batch.set_const(rows.numpy().astype(np.int32))
 
     def _refill(self, rows: Tensor, targets: Tensor) -> None:

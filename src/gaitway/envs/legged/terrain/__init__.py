@@ -1,0 +1,1 @@
+"""What lies under and around legged robots, as functions of tensors."""

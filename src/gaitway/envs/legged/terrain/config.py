@@ -1,0 +1,73 @@
+"""Which terrain a legged task has."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from gaitway.core.config import configuration, did_you_mean
+from gaitway.core.ranges import Count, NotNegative, Range, Share
+from gaitway.envs.legged.terrain.obstacles import LEVELS, OBSTACLES, SHORT_WIDTH, STEEP
+from gaitway.envs.legged.terrain.tile_shapes import TILES
+
+Level = Annotated[int, Range(0, LEVELS - 1)]
+
+
+@configuration(kw_only=True)
+class DepthConfig:
+    """The camera at the front of the base, which groups with `forward_depth` show."""
+
+    rows: Count = 24
+    columns: Count = 32
+    type: Literal["float32", "uint8"] = "float32"
+    """float32: depth / 2 m - 0.5; uint8: 255 for 2 m."""
+    refresh: Count = 5
+    """Steps for which an image is held; instances take turns."""
+    noise: NotNegative = 1.0
+    """Factor of the noise of depths."""
+    dropped: Share = 0.01
+    """Pixels that show the far end."""
+    striped: Share = 0.01
+    """Images with a stripe of three columns at the far end."""
+
+
+@configuration(kw_only=True)
+class TerrainConfig:
+    """What robots walk on: a plane, a world of tiles, or a track of obstacles for each."""
+
+    kind: Literal["flat", "tiles", "track"] = "flat"
+    level: Level | None = None
+    """How hard; null: by the curriculum in training, any in evaluations."""
+    curriculum: bool = True
+    """Levels rise and fall with what robots achieve (training alone); false: any level."""
+    tiles: list[str] = field(default_factory=lambda: list(TILES))
+    """Kinds of tiles; instance i walks on kind i of them."""
+    obstacles: list[str] = field(default_factory=lambda: ["walk"])
+    """Kinds of obstacles, of which each block of a track gets one."""
+    blocks: Count = 3
+    """Obstacles on a track, 2 m each."""
+    lite: bool = False
+    """Obstacles that simple gaits can pass."""
+    virtual: bool = False
+    """Bars, walls and hurdles are seen and counted as penetrated, and touch nothing."""
+    onehot_width: Literal[5, 11] = 11
+    """Kinds that `engaging_block` tells; with 5 a step down is a jump of negative height."""
+    walk_in_gap: bool = False
+    """`engaging_block` says walk while the obstacle is more than 1.2 m away."""
+    scan: Literal["around", "ahead"] = "around"
+    """Height scan of 17 x 11 points from -0.8 to 0.8 m, or 21 x 11 from -0.5 to 1.5 m."""
+    depth: DepthConfig = field(default_factory=DepthConfig)
+
+    def __post_init__(self) -> None:
+        for name, given, known in (("tiles", self.tiles, TILES), ("obstacles", self.obstacles, OBSTACLES)):
+            if not given:
+                raise ValueError(f"{name} of the terrain is empty; list some of {list(known)}")
+            if wrong := [each for each in given if each not in known]:
+                raise ValueError(f"{name} has {wrong[0]!r}{did_you_mean(wrong[0], known)}; use some of {list(known)}")
+        if self.onehot_width == SHORT_WIDTH and (long := [name for name in self.obstacles if name in STEEP]):
+            raise ValueError(f"onehot_width=5 has no place for {long[0]!r}; use onehot_width=11, or leave it out")
+        if self.lite and (hard := [name for name in self.obstacles if OBSTACLES[name].lite is None]):
+            raise ValueError(f"a lite track has no {hard[0]!r}, which no simple gait can pass; leave it out")
+        solid = [name for name in self.obstacles if name not in ("walk", "tilt", "crawl", "hurdle")]
+        if self.virtual and solid:
+            raise ValueError(f"virtual obstacles are tilt, crawl and hurdle; {solid[0]!r} is the ground itself")

@@ -1,0 +1,205 @@
+"""What a legged task asks of its terrain: starts, heights above the ground, what is seen of it, levels, and when a
+robot has passed it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from gaitway.envs.episode_numbers import Index
+from gaitway.envs.legged.frame import Frame, Physics, norm
+from gaitway.envs.legged.terrain import scan
+from gaitway.envs.legged.terrain.blocks import BodyPoints, Place
+from gaitway.envs.legged.terrain.config import TerrainConfig
+from gaitway.envs.legged.terrain.depth import CAMERA_DRAWS, DepthCamera
+from gaitway.envs.legged.terrain.levels import UNKNOWN, first_level, next_level, share_of
+from gaitway.envs.legged.terrain.obstacles import ID
+from gaitway.envs.legged.terrain.tiles import Tiles
+from gaitway.envs.legged.terrain.track import BLOCK, Track
+from gaitway.envs.vec_env import Pooled
+
+INFO = 3
+"""Numbers of `engaging_block` besides its one-hot."""
+LEVEL_METRIC, SUCCESS = "terrain_level", "success"
+DEPTH = "depth_image"
+
+
+class Surroundings:
+    """The terrain of B robots and how they perceive it; `used` are the leaves of observations that somebody sees."""
+
+    def __init__(self, config: TerrainConfig, points: BodyPoints | None, used: Collection[str], like: Tensor) -> None:
+        self.config, self.points = config, points
+        self.terrain: Tiles | Track = Tiles(config, like) if config.kind == "tiles" else Track(config, like)
+        self.track = self.terrain if isinstance(self.terrain, Track) else None
+        self.camera = DepthCamera(config.depth, like) if "forward_depth" in used else None
+        self._used = set(used)
+        self._grid = scan.grid(config.scan, like)
+        self.draws = 1 + CAMERA_DRAWS + self.terrain.draws
+
+    @staticmethod
+    def leaf_sizes(config: TerrainConfig) -> dict[str, int]:
+        """Leaves of observations that there are, and their sizes; images have 0."""
+        if config.kind == "flat":
+            return {}
+        found = {"terrain_level": 1, "height_scan": scan.size(config.scan), "forward_depth": 0}
+        return found if config.kind == "tiles" else {
+            **found, "engaging_block": config.onehot_width + INFO, "sidewall_distance": 2
+        }  # fmt: skip
+
+    # state
+
+    def layout_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**self.terrain.layout_shapes(), "camera": (CAMERA_DRAWS,)}
+
+    def memory_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What an episode carries."""
+        return {"progress": (), "asked": ()}
+
+    def lasting_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """What outlives an episode, and types: the level that comes next, and the image that is held."""
+        found: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"next_level": ((), torch.float64)}
+        return found if self.camera is None else {**found, DEPTH: (self.camera.shape, self.camera.dtype)}
+
+    def attach(self, memory: Mapping[str, Tensor], layout: Mapping[str, Tensor], trains: bool) -> None:
+        self._memory, self._layout, self.trains = memory, layout, trains
+        self.terrain.attach(layout)
+
+    def forget_levels(self) -> None:
+        """Every robot is about to begin for the first time."""
+        self._memory["next_level"].fill_(UNKNOWN)
+
+    # beginnings
+
+    def draw(self, rows: Index, uniform: Tensor, place: Tensor) -> dict[str, Tensor]:
+        """The terrain of new episodes of `rows` [n, ...]; `uniform` [n, draws]."""
+        level = first_level(self.config, self.trains, self._memory["next_level"][rows], uniform[:, 0])
+        camera, rest = uniform[:, 1 : 1 + CAMERA_DRAWS], uniform[:, 1 + CAMERA_DRAWS :]
+        mount = torch.zeros_like(camera) if self.camera is None else self.camera.mount(camera)
+        drawn = {**self.terrain.draw(rest, place, level), "camera": mount}
+        self.terrain.place(rows, drawn)
+        return drawn
+
+    def place(self, rows: Index) -> None:
+        """Layouts of `rows` were written."""
+        self.terrain.place(rows)
+
+    # steps
+
+    def above_ground(self, rows: Index, measured: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Heights of bases and feet count from the ground below them."""
+        points = torch.cat((measured["position"][:, None], measured["foot_position"]), 1)
+        ground = self.terrain.ground(rows, points[..., :2])
+        heights = {
+            "height": measured["height"] - ground[:, 0],
+            "foot_height": measured["foot_height"] - ground[:, 1:],
+        }
+        return {**measured, **heights}
+
+    def where(self, rows: Index, physics: Physics, position: Tensor) -> Place | None:
+        """Where robots are on their tracks."""
+        if self.track is None or self.points is None or physics.bodies is None:
+            return None
+        points = self.points.positions(physics.bodies)
+        return Place(self.track, rows, position, points, self.points.speeds(physics.bodies, points))
+
+    def seen(self, rows: Index, frame: Frame) -> dict[str, Tensor]:
+        """Leaves of observations [n, size] by name, of those that are used."""
+        found: dict[str, Tensor] = {}
+        if LEVEL_METRIC in self._used:
+            found[LEVEL_METRIC] = share_of(self._layout["level"][rows])[:, None]
+        if "height_scan" in self._used:
+            points = scan.scanned(self._grid, frame.position, frame.yaw)
+            found["height_scan"] = scan.shown(frame.position[:, 2], self.terrain.top(rows, points))
+        if frame.place is not None:
+            if "engaging_block" in self._used:
+                found["engaging_block"] = frame.place.engaging()
+            if "sidewall_distance" in self._used:
+                found["sidewall_distance"] = frame.place.to_the_walls()
+        return found
+
+    def count(self, frame: Frame) -> dict[str, Tensor]:
+        """Add a step to what an episode achieved; metrics [B] by name."""
+        memory, speed = self._memory, norm(frame.command[:, :2])
+        along = (frame.command * frame.yaw_vel)[:, :2].sum(1) / speed.clamp(min=1e-9)
+        memory["progress"].add_(along * frame.dt)
+        memory["asked"].add_(speed * frame.dt)
+        metrics = {LEVEL_METRIC: self._layout["level"]}
+        place = frame.place
+        if place is None:
+            kinds = self._layout["tile"]
+            for number, name in enumerate(self.config.tiles):
+                here = (kinds == number).to(speed.dtype)
+                metrics |= {f"level_{name}_episode": here * self._layout["level"], f"on_{name}_episode": here}
+            return metrics
+        assert self.track is not None
+        rear = place.position[:, 0] + place.rear
+        ends = BLOCK * torch.arange(2, self.track.blocks + 2, dtype=rear.dtype, device=rear.device)
+        passed, kinds = rear[:, None] > ends, self.track.kind[:, 1:]
+        metrics[SUCCESS] = (place.is_past() & ~frame.terminated).to(rear.dtype)
+        metrics["traverse"] = (place.position[:, 0] / self.track.length).clamp(0.0, 1.0)
+        for name in dict.fromkeys(self.config.obstacles):
+            met = kinds == ID[name]
+            metrics[f"met_{name}_episode"] = met.sum(1).to(rear.dtype)
+            metrics[f"passed_{name}_episode"] = (met & passed).sum(1).to(rear.dtype)
+        return metrics
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        if self.track is None:
+            kinds = (f"{what}_{name}_episode" for name in self.config.tiles for what in ("level", "on"))
+            return LEVEL_METRIC, *kinds
+        kinds = (
+            f"{what}_{name}_episode" for name in dict.fromkeys(self.config.obstacles) for what in ("met", "passed")
+        )
+        return LEVEL_METRIC, SUCCESS, "traverse", *kinds
+
+    @property
+    def reductions(self) -> dict[str, str]:
+        return {"traverse": "last", LEVEL_METRIC: "last"} if self.track else {LEVEL_METRIC: "last"}
+
+    @property
+    def pooled(self) -> dict[str, Pooled]:
+        """Levels by kind of tile; shares of obstacles that were passed, by kind."""
+        if self.track is None:
+            return {
+                f"level_{name}": Pooled(f"level_{name}_episode", f"on_{name}_episode") for name in self.config.tiles
+            }
+        return {
+            f"passed_{name}": Pooled(f"passed_{name}_episode", f"met_{name}_episode")
+            for name in dict.fromkeys(self.config.obstacles)
+        }
+
+    def is_over(self, frame: Frame) -> Tensor:
+        """Who has passed its terrain [B]: the end of a track, the border of a tile."""
+        if frame.place is not None:
+            return frame.place.is_past()
+        assert isinstance(self.terrain, Tiles)
+        return self.terrain.is_over(frame.position)
+
+    def move_levels(self, ended: Tensor, frame: Frame) -> None:
+        """Plan the levels of the next episodes where `ended` [B]."""
+        up, down = self.terrain.achieved(self._memory, frame.position, frame.terminated)
+        planned = self._memory["next_level"]
+        planned.copy_(torch.where(ended, next_level(self._layout["level"], up, down), planned))
+
+    # images
+
+    def image_due(self, elapsed: Tensor) -> Tensor:
+        """Whose image is taken anew in this step [B]."""
+        assert self.camera is not None
+        return self.camera.is_due(elapsed, self._layout["place"])
+
+    def rays(self, rows: Tensor, position: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor]:
+        """Rays of the cameras of `rows`, whose bases are [n, 3] and [n, 4]."""
+        assert self.camera is not None
+        return self.camera.rays(position, rotation, self._layout["camera"][rows])
+
+    def hold(self, rows: Tensor, distance: Tensor, uniform: Tensor | None) -> None:
+        """Take the images that distances [n, P] along these rays make."""
+        assert self.camera is not None
+        self._memory[DEPTH][rows] = self.camera.image(distance, uniform)
+
+    def image(self, rows: Index) -> Tensor:
+        return self._memory[DEPTH][rows]

@@ -1,0 +1,55 @@
+"""Levels of terrain, and images of depth, as functions of numbers."""
+
+from __future__ import annotations
+
+import torch
+
+from gaitway.envs.legged.terrain.config import DepthConfig, TerrainConfig
+from gaitway.envs.legged.terrain.depth import FAR, DepthCamera
+from gaitway.envs.legged.terrain.levels import UNKNOWN, first_level, next_level
+from gaitway.envs.legged.terrain.tiles import Tiles
+
+LIKE = torch.zeros(0, dtype=torch.float64)
+
+
+def numbers(*values: float) -> torch.Tensor:
+    return LIKE.new_tensor(values)
+
+
+def test_levels_go_up_and_down_and_up_wins() -> None:
+    up, down = torch.tensor([True, False, True, False, True]), torch.tensor([False, True, True, True, False])
+    assert next_level(numbers(3, 3, 3, 0, 9), up, down).tolist() == [4, 2, 4, 0, 10]
+
+
+def test_where_levels_begin() -> None:
+    config, uniform = TerrainConfig(kind="tiles"), numbers(0.0, 0.5, 0.99, 0.35, 0.99)
+    planned = numbers(UNKNOWN, UNKNOWN, UNKNOWN, 10, 7)
+    assert first_level(config, True, planned, uniform).tolist() == [0, 1, 2, 3, 7]  # beyond the top: any
+    assert first_level(config, False, planned, uniform).tolist() == [0, 5, 9, 3, 9]
+    assert first_level(TerrainConfig(kind="tiles", level=4), True, planned, uniform).tolist() == [4] * 5
+
+
+def test_tiles_ask_for_half_a_tile_or_half_of_the_command() -> None:
+    """Progress, distance asked for: far; too little; enough; told to stand; little was asked."""
+    tiles = Tiles(TerrainConfig(kind="tiles", tiles=["gap"]), LIKE)
+    memory = {"progress": numbers(4.5, 1.0, 3.0, 0.0, 0.1), "asked": numbers(9.0, 6.0, 5.0, 0.0, 0.9)}
+    up, down = tiles.achieved(memory, LIKE.new_zeros(5, 3), torch.zeros(5, dtype=torch.bool))
+    assert up.tolist() == [True, False, False, False, False]
+    assert down.tolist() == [False, True, False, False, False]
+
+
+def test_images_know_far_noise_dropped_pixels_and_stripes() -> None:
+    camera = DepthCamera(DepthConfig(dropped=0.5, striped=1.0), LIKE)
+    pixels = camera.draws - 2
+    uniform = torch.full((1, camera.draws), 0.75, dtype=torch.float64)  # the middle of what is not dropped: no error
+    uniform[0, :100] = 0.25
+    uniform[0, -1] = 0.0  # the stripe is at the left
+    image = (camera.image(torch.full((1, pixels), 0.5, dtype=torch.float64), uniform)[0, 0] + 0.5) * FAR
+    assert bool((image.flatten()[:100] == FAR).all())
+    assert bool((image[:, :3] == FAR).all())
+    assert float(image[12, 16]) < 0.5  # along the axis, not along the ray
+    missed = camera.image(torch.full((1, pixels), -1.0, dtype=torch.float64), None)
+    assert float(missed.min()) == 0.5
+    whole = DepthCamera(DepthConfig(type="uint8"), LIKE).image(torch.full((1, pixels), -1.0, dtype=torch.float64), None)
+    assert whole.dtype == torch.uint8
+    assert int(whole.min()) == 255

@@ -1,0 +1,301 @@
+"""Terrain in MuJoCo: boxes are where scans say, robots stand on them, cameras see them; levels and states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from gaitway.envs.check import check_env
+from gaitway.envs.legged.terrain.obstacles import OBSTACLES
+from gaitway.envs.legged.terrain.tile_shapes import CELL, TILES
+from gaitway.envs.legged.terrain.tiles import Tiles
+from gaitway.envs.legged.terrain.track import BLOCK, Track
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.registry import make_env
+from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+
+NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushes": {"kick_seconds": None}}
+EVERYTHING: dict[str, Any] = {
+    "pushes": {"kick_seconds": [0.08, 0.3]},
+    "randomise": {"enabled": True, "delay": 2},
+    "episode_seconds": 0.2,
+}
+TRACKS = ["tilt", "crawl", "jump", "leap", "hurdle", "down", "slope", "stairs_up", "stairs_down"]
+ALL_OF_THEM = {"kind": "track", "obstacles": TRACKS, "blocks": 5}
+TERRAIN_IDS = ["pup12/velocity_rough", "pup12/field_lite", "pup12/field", *(
+    f"pup12/field_{name}" for name in ["walk", "tilt", "crawl", "jump", "leap", "hurdle", "down", "slope", "stairs"]
+)]  # fmt: skip
+
+
+def made(id: str, num_envs: int = 2, seed: int = 0, **options: Any) -> tuple[MujocoBatchEnv, LeggedTask]:
+    task = make_legged(id, options)
+    return MujocoBatchEnv(task, num_envs, seed=seed, num_threads=1), task
+
+
+def zeros(env: MujocoBatchEnv) -> torch.Tensor:
+    return torch.zeros(env.num_envs, *env.spec.action.shape)
+
+
+def from_above(task: LeggedTask, row: int, points: np.ndarray) -> np.ndarray:
+    """What vertical rays from 5 m hit [P], by MuJoCo's own `mj_ray` on the model of one instance."""
+    model = task.batch.get_model(row)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    group, geom = np.array([1, 0, 0, 0, 0, 0], dtype=np.uint8), np.zeros(1, dtype=np.int32)
+    found = []
+    for x, y in points:
+        distance = mujoco.mj_ray(model, data, np.array([x, y, 5.0]), np.array([0.0, 0.0, -1.0]), group, 1, -1, geom)
+        found.append(5.0 - distance)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("lite", [False, True])
+def test_tracks_are_where_their_tables_say(lite: bool) -> None:
+    """What a ray from above hits is what a scan shows, on every kind of obstacle, up and down."""
+    kinds = [name for name in TRACKS if not lite or OBSTACLES[name].lite]
+    env, task = made("pup12/field", 4, terrain={**ALL_OF_THEM, "obstacles": kinds, "lite": lite}, **NOMINAL)
+    track = task._around.track
+    assert track is not None
+    generator = np.random.default_rng(0)
+    met = set()
+    for row in range(4):
+        points = np.stack((generator.uniform(-1.3, 13.3, 300), generator.uniform(-1.05, 1.05, 300)), 1)
+        shown = track.top(torch.tensor([row]), torch.from_numpy(points)[None])[0].numpy()
+        np.testing.assert_allclose(shown, from_above(task, row, points), atol=1e-6)
+        met |= set(task.layout["kind"][row])
+    assert len(met) >= 7
+    env.close()
+
+
+def test_the_ground_leaves_out_what_hangs_above_it() -> None:
+    _env, task = made("pup12/field_crawl", 1, terrain={"level": 9}, **NOMINAL)
+    track = task._around.track
+    assert track is not None
+    under = torch.tensor([[[BLOCK + 0.02, 0.0]]], dtype=torch.float64)
+    assert float(track.ground(slice(None), under)) == pytest.approx(0.0)
+    assert float(track.top(slice(None), under)) == pytest.approx(0.24 + 0.3)
+
+
+def test_tiles_are_where_their_cells_say() -> None:
+    _env, task = made("pup12/velocity_rough", 1, **NOMINAL)
+    tiles = task._around.terrain
+    assert isinstance(tiles, Tiles)
+    generator = np.random.default_rng(0)
+    points = generator.uniform((0.0, 0.0), (80.0, 8.0 * len(TILES)), (700, 2))
+    local = points % 8.0
+    inside = ((local > 0.05) & (local < 7.95)).all(1)  # ramps end a little beyond their tile
+    away = (np.abs(points / CELL - np.round(points / CELL)) > 1e-3).all(1)
+    points = points[inside & away]
+    shown = tiles.ground(slice(None), torch.from_numpy(points)[None])[0].numpy()
+    found = from_above(task, 0, points)
+    rough = (points[:, 1] // 8).astype(int) == list(TILES).index("rough")
+    assert rough.sum() > 50
+    np.testing.assert_allclose(shown[~rough], found[~rough], atol=1e-6)
+    np.testing.assert_allclose(shown[rough], found[rough], atol=1e-5)
+    assert np.unique(np.round(shown, 3)).size > 60
+    twin = tiles.ground(slice(None), torch.from_numpy(points[:, ::-1].copy())[None])[0].numpy()  # x and y swapped
+    assert np.abs(twin - found).max() > 0.1
+
+
+def _rest_heights(write: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Heights of robots that stand on raised floors after 0.6 s, and heights of these floors."""
+    options = {**NOMINAL, "start": {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 3.0}}
+    env, task = made("pup12/field_jump", 4, endings=[], **options)
+    if not write:
+        task.batch = _WithoutConstants(task.batch)  # type: ignore[assignment]
+    track = task._around.track
+    assert track is not None
+    heights = np.array([[h, 0.0, 0.0] for h in (0.05, 0.15, 0.3, 0.4)])
+    env.load_scenario({"critical": heights, "extent": np.full((4, 3), 0.2)})
+    floor = track.ground(slice(None), torch.from_numpy(task.qpos[:, None, :2].copy()))[:, 0].numpy()
+    task.qpos[:, 2] = floor + 0.29
+    for _ in range(60):
+        env.step(zeros(env))
+    rest = task.qpos[:, 2].copy()
+    env.close()
+    return rest, floor
+
+
+class _WithoutConstants:
+    """A batch whose `set_const` does nothing."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *args: None) if name == "set_const" else getattr(self._batch, name)
+
+
+def test_robots_stand_on_boxes_that_were_moved() -> None:
+    rest, floor = _rest_heights(write=True)
+    np.testing.assert_allclose(floor, [0.05, 0.15, 0.3, 0.4])
+    np.testing.assert_allclose(rest - floor, 0.263, atol=0.01)
+
+
+def test_without_new_constants_they_would_not() -> None:
+    """The twin: bounding volumes stay where the boxes were."""
+    rest, floor = _rest_heights(write=False)
+    assert (np.abs(rest - floor - 0.263) > 0.02).any()
+
+
+def test_stored_states_bring_their_boxes_along() -> None:
+    env, task = made("pup12/field_jump", 3, **NOMINAL)
+    other, twin = made("pup12/field_jump", 3, seed=7, **NOMINAL)
+    assert not np.array_equal(task.layout["extent"], twin.layout["extent"])
+    other.load_state_dict(env.state_dict())
+    for name in ("geom_pos", "geom_size", "geom_quat"):
+        np.testing.assert_array_equal(twin.batch.expand(name), task.batch.expand(name))
+    for _ in range(5):
+        action = torch.rand(3, 12, generator=torch.Generator().manual_seed(0))
+        one, two = env.step(action), other.step(action)
+    assert torch.equal(one.obs["policy"], two.obs["policy"])
+
+
+@pytest.mark.parametrize("id", ["pup12/velocity_rough", "pup12/field_lite", "pup12/field"])
+def test_the_contract_holds(id: str) -> None:
+    """Batch sizes, seeds, stored states and scenarios bit for bit: levels, boxes, images and noise."""
+    report = check_env(lambda num_envs, seed: make_env(id, num_envs, seed, num_threads=1, **EVERYTHING), steps=14)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("id", TERRAIN_IDS)
+def test_nothing_escapes(id: str) -> None:
+    """Random actions: everything is finite, nobody is below the ground or beyond the walls."""
+    env, task = made(id, 8, episode_seconds=0.5)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(30):
+        step = env.step(2.0 * torch.rand(8, 12, generator=generator) - 1.0)
+        assert all(torch.isfinite(value.float()).all() for value in (*step.obs.values(), step.reward))
+        assert not step.metrics["physics_error"].any()
+        assert (task.qpos[:, 2] > -0.6).all()
+    env.close()
+
+
+def test_the_camera_sees_depth_and_never_the_robot() -> None:
+    """Bars 1 m ahead of a level camera: depth along its axis, in every column alike; misses are far."""
+    options = {**NOMINAL, "observations": {"depth": ["forward_depth"]}, "endings": []}
+    options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 0.73}
+    env, task = made("pup12/field_crawl", 1, terrain={"level": 9}, **options)
+    obs = env.load_scenario({"critical": np.full((1, 3), 0.05), "camera": np.zeros((1, 4))})
+    image = (obs["depth"][0, 0].numpy() + 0.5) * 2.0
+    assert image.shape == (24, 32)
+    height = task.qpos[0, 2] + 0.03
+    focus = 16 / np.tan(np.radians(43.5))
+    at_one_metre = height - (np.arange(24) + 0.5 - 12) / focus
+    across = (at_one_metre > 0.05) & (at_one_metre < 0.35)
+    assert 5 < across.sum() < 20
+    inner = image[across][:, 8:24]  # the outer columns see the side walls
+    np.testing.assert_allclose(inner, 1.0, atol=1e-6)
+    radial = np.sqrt(1.0 + ((np.arange(8, 24) + 0.5 - 16) / focus) ** 2)
+    assert np.abs(radial - 1.0).max() > 0.05  # the twin: distances along the rays
+    assert image[0, 16] == pytest.approx(2.0)
+    assert image.min() > 0.3  # its own legs are nearer than that
+    env.close()
+
+
+def test_images_are_held_and_taken_in_turns() -> None:
+    env, _task = made("pup12/field", 5, terrain={"depth": {"type": "uint8"}})
+    assert env.spec.group("depth").dtype == "uint8"
+    last = env.reset(0)["depth"].clone()
+    turns = []
+    for _ in range(10):
+        now = env.step(0.5 * torch.ones(5, 12)).obs["depth"].clone()
+        assert now.dtype == torch.uint8
+        turns.append((now != last).flatten(1).any(1))
+        last = now
+    changed = torch.stack(turns)
+    assert changed[:5].sum(0).tolist() == [1] * 5  # once in five steps each
+    assert changed[:5].sum(1).tolist() == [1] * 5  # one of five in each step
+    assert torch.equal(changed[:5], changed[5:])
+
+
+def test_virtual_obstacles_are_seen_and_touch_nothing() -> None:
+    def forces(virtual: bool) -> tuple[float, torch.Tensor, float]:
+        options = {**NOMINAL, "observations": {"policy": ["field_teacher"], "depth": ["forward_depth"]}, "endings": []}
+        options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 2.1}
+        env, task = made("pup12/field_crawl", 1, terrain={"virtual": virtual}, **options)
+        env.load_scenario({"critical": np.full((1, 3), 0.2), "extent": np.full((1, 3), 0.5)})
+        image = env._buffers.obs["depth"].copy()
+        env.step(zeros(env))
+        frame = task._logic.frame
+        assert frame is not None
+        assert frame.place is not None
+        return float(frame.trunk_force), torch.from_numpy(image), float(frame.place.penetration().sum())
+
+    solid, ghost = forces(False), forces(True)
+    assert solid[0] > 1.0
+    assert ghost[0] == 0.0
+    assert torch.equal(solid[1], ghost[1])
+    assert ghost[2] > 0.1
+
+
+def test_levels_belong_to_rows_and_move() -> None:
+    env, task = made("pup12/field_walk", 6, seed=1, episode_seconds=0.1, **NOMINAL)
+    levels = task.layout["level"].copy()
+    assert set(levels) <= {0.0, 1.0, 2.0}
+    task.memory["asked"][:] = 2.0
+    for number in range(5):
+        if number == 4:  # the last step of these episodes: the even rows have passed two blocks and a half
+            task.qpos[::2, 0] = 5.5
+            task.memory["asked"][1] = 0.0  # was told to stand: keeps its level
+        env.step(zeros(env))
+    wanted = levels + np.array([1, 0, 1, -1, 1, -1])
+    np.testing.assert_array_equal(task.layout["level"], np.maximum(wanted, 0.0))
+    state = env.state_dict()
+    assert torch.equal(state["memory"]["next_level"], torch.from_numpy(task.layout["level"]))
+    env.reset(1)
+    np.testing.assert_array_equal(task.layout["level"], levels)
+
+
+def test_evaluations_have_levels_of_their_own() -> None:
+    task = make_legged("pup12/field_walk", {})
+    env = MujocoBatchEnv(task, 40, purpose="evaluation", num_threads=1)
+    assert len(set(task.layout["level"])) >= 8
+    env.close()
+    _, fixed = made("pup12/field_walk", 3, terrain={"level": 7})
+    assert set(fixed.layout["level"]) == {7.0}
+
+
+def test_the_end_of_a_track_is_a_success() -> None:
+    env, task = made("pup12/field_walk", 2, **NOMINAL)
+    task.qpos[0, 0] = 8.4
+    step = env.step(zeros(env))
+    assert step.truncated.tolist() == [True, False]
+    assert not step.terminated.any()
+    assert step.metrics["success"].tolist() == [1.0, 0.0]
+    assert step.metrics["passed_walk_episode"].tolist() == [3.0, 0.0]
+    task.qpos[1, 1] = 1.2  # beside the track
+    assert env.step(zeros(env)).terminated.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"terrain": {"level": 10}}, "terrain.level is 10; use an integer from 0 to 9"),
+        ({"terrain": {"obstacles": ["jmup"]}}, "obstacles has 'jmup' .did you mean 'jump'"),
+        ({"terrain": {"obstacles": []}}, "obstacles of the terrain is empty"),
+        ({"terrain": {"obstacles": ["stairs_up"], "onehot_width": 5}}, "onehot_width=5 has no place for 'stairs_up'"),
+        ({"terrain": {"obstacles": ["tilt"], "lite": True}}, "a lite track has no 'tilt'"),
+        ({"terrain": {"obstacles": ["jump"], "virtual": True}}, "'jump' is the ground itself"),
+        ({"terrain": {"kind": "flat"}}, "only tracks have"),
+        ({"terrain": {"kind": "tiles"}, "rewards": []}, "lists engaging_block, and the terrain has"),
+        ({"robot": "pup4"}, "pup4 moves in a plane"),
+        ({"observations": {"policy": ["policy", "forward_depth"]}}, "give the image a group of its own"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((ValueError, KeyError), match=words):
+        make_legged("pup12/field_walk", options)
+
+
+def test_scenarios_have_levels_and_kinds_that_exist() -> None:
+    env, task = made("pup12/field_walk", 2)
+    with pytest.raises(ValueError, match="scenario field 'level' has 10; use whole numbers"):
+        env.load_scenario({"level": np.full(2, 10.0)})
+    with pytest.raises(ValueError, match="scenario field 'kind' has 7"):
+        env.load_scenario({"kind": np.full((2, 3), 7.0)})
+    assert isinstance(task._around.terrain, Track)
