@@ -32,6 +32,7 @@ $(LIBRARY): pyproject.toml constraints.txt
 
 $(EVERYTHING): $(LIBRARY)
 	$(PIP) -e ".[$(EXTRAS)]"
+	@scripts/browser.sh
 	@touch $@
 
 demo: $(LIBRARY)

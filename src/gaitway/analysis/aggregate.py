@@ -168,18 +168,20 @@ def probability_of_improvement(
 
 def bootstrap_interval(
     values: np.ndarray,
-    centre: Callable[[np.ndarray], np.ndarray] = iqm,
+    centre: Callable[..., np.ndarray] = iqm,
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Percentile bootstrap over the runs (axis 0) of `values` `[runs, N]`; returns the two ends `[N]`.
 
-    Whole runs are drawn, so that the points of a curve stay together.
+    Whole runs are drawn, so that the points of a curve stay together; `centre(values, axis=...)` is taken over them.
     """
     generator = np.random.default_rng(seed)
     drawn = generator.integers(0, len(values), (resamples, len(values)))
-    centres = np.stack([centre(values[rows]) for rows in drawn])
+    size = max(1, CHUNK // values.size)
+    parts = [centre(values[drawn[start : start + size]], axis=1) for start in range(0, resamples, size)]
+    centres = np.concatenate(parts)
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(centres, [tail, 1.0 - tail], axis=0)
     return low, high

@@ -211,7 +211,7 @@ def compare_groups(
         metric=metric,
         at=at,
         scores=(x, y),
-        centres=(_centre(x, alpha, seed), _centre(y, alpha, seed)),
+        centres=(centre_with_interval(x, alpha, seed), centre_with_interval(y, alpha, seed)),
         difference=welch_interval(x, y, alpha),
         improvement=probability_of_improvement(y, x, confidence=1 - alpha, seed=seed),
         p_value=_p_value(test, x, y),
@@ -241,7 +241,8 @@ def welch_interval(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> Interval:
     return Interval(difference, difference - half, difference + half)
 
 
-def _centre(scores: FloatArray, alpha: float, seed: int) -> Interval:
+def centre_with_interval(scores: FloatArray, alpha: float = 0.05, seed: int = 0) -> Interval:
+    """The interquartile mean of scores and its bootstrap interval; that of one run has no ends."""
     found = stratified_bootstrap(scores, confidence=1 - alpha, seed=seed)
     return found if len(scores) > 1 else Interval(found.value, math.nan, math.nan)  # one run says nothing of the others
 

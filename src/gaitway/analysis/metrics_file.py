@@ -20,6 +20,8 @@ METRICS = "metrics.jsonl"
 PACKED_METRICS = "metrics.jsonl.gz"
 TAIL = 4096
 """Bytes before the point of reading that must be what they were."""
+LARGEST_STEP = 2**62
+"""What tables can hold; a line with more is none."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,9 @@ class MetricsFile:
             try:
                 row = json.loads(line)
                 step = int(row.pop("step"))
-            except (ValueError, KeyError, TypeError, AttributeError):
+                if abs(step) > LARGEST_STEP:
+                    raise ValueError("no step")
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 if not is_last:
                     logger.warning("%s, line %d is not a metrics line and is left out", path, number)
                 continue
@@ -127,7 +131,7 @@ def _number(value: Any) -> float:
     """A metric as a number; NaN for what is none."""
     try:
         return float(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return float("nan")
 
 

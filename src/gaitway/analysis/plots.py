@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gaitway.analysis.aggregate import bootstrap_interval, iqm
+from gaitway.analysis.aggregate import bootstrap_interval, iqm, mean
 from gaitway.analysis.figures import COLOURS, STYLE, finish, label_curves, new_figure
 from gaitway.analysis.goal_spaces import goal_spaces_by_task_figure, goal_spaces_figure
 from gaitway.analysis.runs import Run, group_runs, load_run, load_runs
@@ -136,7 +136,7 @@ def comparison_figure(
         raise ValueError(f"no {kind}/{name} in metrics.jsonl of {', '.join(empty)}; leave them out")
     if band == "auto":
         band = "bootstrap" if all(len(members) >= 5 for members in groups.values()) else "minmax"
-    centre = iqm if estimate == "iqm" else _mean
+    centre = iqm if estimate == "iqm" else mean
     figure, (axes,) = _panels(1)
     for (label, members), colour in zip(groups.items(), itertools.cycle(COLOURS), strict=False):
         steps, values = align(members, f"{kind}/{name}")
@@ -189,10 +189,6 @@ def _curves(run: Run, names: Sequence[str], title: str) -> Figure | None:
     panels[0].legend(loc="best")
     figure.suptitle(title)
     return figure
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    return values.mean(axis=0)
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:

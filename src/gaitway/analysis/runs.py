@@ -8,7 +8,7 @@ again keeps a `RunReader`, which reads only what has been added (`analysis/metri
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,24 +135,36 @@ def is_run_folder(folder: Path) -> bool:
 
 def group_runs(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Runs whose configs differ in nothing but the seed, under a label that says in what the groups differ."""
-    groups: list[tuple[dict[str, Any], list[Run]]] = []
+    groups: dict[Any, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
-        shared = flatten({key: value for key, value in run.config.items() if key not in PER_RUN_KEYS})
-        for config, members in groups:
-            if config == shared:
-                members.append(run)
-                break
-        else:
-            groups.append((shared, [run]))
-    keys = dict.fromkeys(key for config, _ in groups for key in config)
-    differing = [key for key in keys if any(config.get(key) != groups[0][0].get(key) for config, _ in groups)]
+        config = shared_config(run)
+        groups.setdefault(_hashable(config), (config, []))[1].append(run)
+    differing = differing_keys([config for config, _ in groups.values()])
     labels: dict[str, list[Run]] = {}
-    for config, members in groups:
+    for config, members in groups.values():
         label = ", ".join(f"{key}={config[key]}" for key in differing if key in config)
         if not 0 < len(label) <= MAX_LABEL or label in labels:
             label = str(members[0].folder)
         labels[label] = members
     return labels
+
+
+def shared_config(run: Run) -> dict[str, Any]:
+    """The config as `{"algorithm.gamma": 0.99, ...}`, without what runs of one group may differ in."""
+    return flatten({key: value for key, value in run.config.items() if key not in PER_RUN_KEYS})
+
+
+def differing_keys(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The keys in which flat configs differ; one that lacks a key has None there."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if any(config.get(key) != configs[0].get(key) for config in configs)]
+
+
+def _hashable(value: Any) -> Any:
+    """What is equal exactly where the values are: tuples for lists, sets of items for mappings."""
+    if isinstance(value, dict):
+        return frozenset((key, _hashable(item)) for key, item in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _runs_below(folder: Path) -> list[Path]:

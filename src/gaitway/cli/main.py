@@ -20,6 +20,7 @@ from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
 from gaitway.cli.export import add_parser as add_export
 from gaitway.cli.motion import add_parser as add_motion
+from gaitway.cli.report import add_parsers as add_report
 from gaitway.cli.skills import add_parser as add_skills
 from gaitway.cli.sweep.parser import add_parser as add_sweep
 from gaitway.core.config import ConfigError
@@ -32,7 +33,15 @@ OPENING = ("train", "distill", "finetune", "resume", "eval", "collect", "export"
 """Commands that make objects of what run folders name, or write into them."""
 TRAINING = ("train", "distill", "finetune", "resume", "sweep")
 """Commands that go on until they are told to stop."""
-QUICK = {"plot": "look", "info": "look", "list_what": "look", "compare": "compare", "sweep": "sweep.command"}
+QUICK = {
+    "plot": "look",
+    "info": "look",
+    "list_what": "look",
+    "compare": "compare",
+    "report": "report",
+    "dash": "report",
+    "sweep": "sweep.command",
+}
 """Commands that load no torch -> their module; all others are found in `commands`, which imports what trains."""
 USER_ERRORS = (ValueError, KeyError, TypeError, OSError, MemoryError, ImportError, SentenceError, GymnasiumError)
 """Errors that are answered with their sentence; a traceback goes to run.log."""
@@ -255,6 +264,8 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--out", default=None, help="file for the comparison of several runs, or for --metric")
 
     add_compare(commands)
+
+    add_report(commands)
 
     add_skills(commands, count, _size)
 
