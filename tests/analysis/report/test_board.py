@@ -141,7 +141,6 @@ def test_lines_that_are_none_do_no_harm(make_run, tmp_path, line):
 
 
 BAD_FILES = {
-    "summary.json": '["not", "an", "object"]',
     "contract.json": '{"groups": [{"components": 5}, 3], "action": [], "facts": 7}',
     "preflight.json": '{"returns": {"zero": {"mean": "x"}, "random": null}}',
     "code.json": '{"repositories": [1, {"name": {}}], "versions": []}',
@@ -160,8 +159,9 @@ def test_files_of_another_shape_say_nothing(make_run, tmp_path):
     assert state["wirings"][0]["rows"] == [["a", "x, 3"], ["1", ""]]
 
 
-def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(three_groups, make_run):
-    (make_run("bad", [1.0]) / "config.yaml").write_text("a: [1\n")
+@pytest.mark.parametrize(("name", "content"), [("config.yaml", "a: [1\n"), ("summary.json", '["not an object"]')])
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(three_groups, make_run, name, content):
+    (make_run("bad", [1.0]) / name).write_text(content)
     state = board_of(three_groups).state()
     assert len(state["runs"]) == 9
     assert [problem["folder"] for problem in state["problems"]] == ["bad"]
