@@ -44,6 +44,8 @@ class RunFacts:
     code: dict[str, Any] = field(repr=False)
     baselines: dict[str, float]
     """Returns of policies that have learnt nothing, by their name."""
+    warnings: tuple[str, ...]
+    """What was suspicious before the run began."""
 
     def state(self) -> str:
         """In a word: done, training, silent, stopped, pruned or failed."""
@@ -68,6 +70,8 @@ def facts_of(run: Run, root: Path) -> RunFacts:
     told = summary.get("steps")
     ended = isinstance(told, int) and (steps is None or steps <= told)
     stopped_by = summary.get("stopped_by") if ended else None
+    preflight = read_small_json(run.folder, run.folder / "preflight.json")
+    warnings = preflight.get("warnings")
     return RunFacts(
         run=run,
         id=hashlib.sha256(str(run.folder).encode(errors="surrogateescape")).hexdigest()[:16],
@@ -82,7 +86,8 @@ def facts_of(run: Run, root: Path) -> RunFacts:
         ended=ended,
         contract=read_small_json(run.folder, run.folder / "contract.json"),
         code=read_small_json(run.folder, run.folder / "code.json"),
-        baselines=_baselines(read_small_json(run.folder, run.folder / "preflight.json")),
+        baselines=_baselines(preflight),
+        warnings=tuple(one for one in warnings if isinstance(one, str)) if isinstance(warnings, list) else (),
     )
 
 

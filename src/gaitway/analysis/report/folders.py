@@ -16,7 +16,7 @@ from typing import Any
 from gaitway.analysis.metrics_file import METRICS, PACKED_METRICS
 from gaitway.analysis.runs import is_run_folder
 
-READ = ("config.yaml", METRICS, PACKED_METRICS, "summary.json")
+READ = ("config.yaml", METRICS, PACKED_METRICS, "summary.json", "preflight.json")
 """What the reader of runs opens by itself."""
 LARGEST_JSON = 8 << 20
 """Bytes of a small file that are read."""

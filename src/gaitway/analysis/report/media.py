@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from gaitway.analysis.report.facts import RunFacts, text
 from gaitway.analysis.report.folders import open_inside
@@ -48,7 +48,9 @@ class Medium:
 
     def to_dict(self) -> dict[str, Any]:
         kind = self.type.partition("/")[0] if self.type != "text/html" else "page"
-        return {"run": self.run, "name": text("/".join(self.parts)), "kind": kind, "size": self.size}
+        name = text("/".join(self.parts))  # what was logged has its name in its folder, as in an address
+        shown = text(unquote(name.removeprefix("media/").removeprefix("videos/")))
+        return {"run": self.run, "name": name, "shown": shown, "kind": kind, "size": self.size}
 
 
 def media_of(number: int, facts: RunFacts) -> list[Medium]:

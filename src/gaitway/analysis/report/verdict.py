@@ -17,6 +17,9 @@ from gaitway.analysis.style import style_of
 
 FEW = 5
 """Runs below which intervals of interquartile means are known to be too narrow."""
+MOST_WARNINGS = 5
+MOST_STYLES = 50
+"""Runs whose discriminators are asked for a word."""
 NAMED = 3
 """Groups that a sentence names before it counts the rest."""
 
@@ -127,7 +130,8 @@ def _notes(runs: Sequence[RunFacts], groups: Sequence[ScoredGroup]) -> list[str]
         notes.append(f"With fewer than {FEW} runs of a kind the intervals of interquartile means are too narrow.")
     if any(len(group.scores) == 1 for group in groups):
         notes.append("One run of a kind says nothing about the next one; add seeds.")
-    notes += list(dict.fromkeys(said for facts in runs[:200] if (said := _style(facts))))
+    notes += list(dict.fromkeys(warning for facts in runs for warning in facts.warnings))[:MOST_WARNINGS]
+    notes += list(dict.fromkeys(said for facts in runs[:MOST_STYLES] if (said := _style(facts))))
     return notes
 
 

@@ -29,7 +29,7 @@ function tile(medium, place) {
   const address = medium.link ?? (view.live ? `media/${run.id}/${medium.name.split("/").map(encodeURIComponent).join("/")}` : null);
   const shown = medium.gone ? make("pre", {}, "gone") : content(medium, place, address);
   const far = address ? [" · ", make("a", { href: address, download: medium.name.split("/").pop() }, "file")] : [];
-  return make("figure", { class: "tile" }, shown, make("figcaption", {}, make("b", {}, run.name), ` · ${medium.name} · ${bytes(medium.size)}`, far));
+  return make("figure", { class: "tile" }, shown, make("figcaption", {}, make("b", {}, run.name), ` · ${medium.shown} · ${bytes(medium.size)}`, far));
 }
 
 function content(medium, place, address) {
@@ -43,8 +43,8 @@ function content(medium, place, address) {
     return text;
   }
   const element = medium.kind === "video"
-    ? make("video", { controls: true, loop: true, playsinline: true, preload: "metadata", "aria-label": `Film ${medium.name}` })
-    : make("img", { alt: `Picture ${medium.name}`, loading: "lazy" });
+    ? make("video", { controls: true, loop: true, playsinline: true, preload: "metadata", "aria-label": `Film ${medium.shown}` })
+    : make("img", { alt: `Picture ${medium.shown}`, loading: "lazy" });
   const frame = medium.kind === "video" ? "#t=0.001" : ""; // shows a picture before it plays
   if (inside) seen(element, () => { element.src = URL.createObjectURL(new Blob([decoded(inside)], { type: inside.dataset.type })) + frame; });
   else element.src = address + frame;
