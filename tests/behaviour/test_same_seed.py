@@ -13,32 +13,14 @@ def metrics(path):
     return [{key: value for key, value in line.items() if not key.startswith("time/")} for line in lines]
 
 
-PPO = ["algorithm.rollout_steps=32"]
-SAC = ["algorithm=sac", "algorithm.learning_starts=600", "algorithm.iteration_steps=400", "algorithm.update_ratio=0.2",
-       "algorithm.replay_size=2000", "agent.actor_hidden=[32,32]", "agent.critic_hidden=[32,32]"]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("env_id", "options", "counts"),
-    [("walker/run", PPO, (1, 2, 3)), ("Hopper-v5", PPO, (1, 2, 3)), ("Hopper-v5", SAC, (1, 3))],
-)
-def test_thread_counts_do_not_change_a_run(env_id, options, counts, tmp_path):
-    for threads in counts:
-        command = [sys.executable, "-m", "gaitway.cli.main", "train", f"env.id={env_id}", "env.num_envs=16", *options]
-        command += [f"env.num_threads={threads}", f"run_dir={tmp_path / str(threads)}", "total_steps=3000", "--quiet"]
-        command += ["evaluation.interval=1000", "evaluation.episodes=3", "seed=5"]
-        subprocess.run(command, check=True, capture_output=True)
-    first = metrics(tmp_path / "1")
-    assert len(first) > 5
-    for threads in counts[1:]:
-        assert metrics(tmp_path / str(threads)) == first
-
-
 REPLAY = ["algorithm.learning_starts=300", "algorithm.iteration_steps=200", "algorithm.update_ratio=0.2",
           "algorithm.replay_size=1000", "algorithm.batch_size=32"]  # fmt: skip
 CARTPOLE, HOPPER = ["env.id=gymnasium:CartPole-v1"], ["env.id=Hopper-v5"]
 EVOLUTION = ["env.num_envs=1", "algorithm.population=6", "algorithm.episodes=3", "algorithm.max_episode_steps=40"]
-CLASSICS = {
+RUNS = {
+    "ppo": [*HOPPER, "algorithm.rollout_steps=32"],
+    "ppo, walker": ["env.id=walker/run", "algorithm.rollout_steps=32"],
+    "sac": [*HOPPER, "algorithm=sac", *REPLAY, "agent.actor_hidden=[32,32]", "agent.critic_hidden=[32,32]"],
     "reinforce": [
         "env.id=toy/cartpole",
         "env.options.max_episode_steps=40",
@@ -70,24 +52,24 @@ for path, options in json.load(sys.stdin).items():
 
 
 @pytest.fixture(scope="module")
-def classics(tmp_path_factory):
-    """The runs of all classics, one process after the other for each number of threads."""
-    folder = tmp_path_factory.mktemp("classics")
+def runs(tmp_path_factory):
+    """One process after the other, for each number of threads."""
+    folder = tmp_path_factory.mktemp("runs")
     for threads in (1, 3):
         common = ["env.num_envs=8", f"env.num_threads={threads}", "total_steps=1200", "seed=5"]
         common += ["evaluation.interval=500", "evaluation.episodes=3", "evaluation.max_steps=50"]
-        runs = {str(folder / name / str(threads)): [*common, *options] for name, options in CLASSICS.items()}
+        requests = {str(folder / name / str(threads)): [*common, *options] for name, options in RUNS.items()}
         environment = os.environ | {"PYTHONHASHSEED": str(threads)}
         found = subprocess.run(
-            [sys.executable, "-c", SCRIPT], input=json.dumps(runs), text=True, capture_output=True, env=environment
+            [sys.executable, "-c", SCRIPT], input=json.dumps(requests), text=True, capture_output=True, env=environment
         )
         assert found.returncode == 0, found.stderr
     return folder
 
 
-@pytest.mark.parametrize("name", CLASSICS)
-def test_processes_and_thread_counts_do_not_change_a_run(name, classics):
-    first = metrics(classics / name / "1")
+@pytest.mark.parametrize("name", RUNS)
+def test_processes_and_thread_counts_do_not_change_a_run(name, runs):
+    first = metrics(runs / name / "1")
     assert sum("train/return" in line for line in first) > 1
     assert any("eval/return" in line for line in first)
-    assert metrics(classics / name / "3") == first
+    assert metrics(runs / name / "3") == first

@@ -6,9 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from forked_commands import Commands, until
 
 from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
@@ -249,38 +249,33 @@ def test_options_may_stand_between_keys(tmp_path, capsys):
         assert stop.value.code == 2
 
 
-def test_a_second_interrupt_stops_at_once(tmp_path):
+@pytest.fixture(scope="module")
+def commands():
+    with Commands() as commands:
+        yield commands
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path, commands):
     path = tmp_path / "run"
     slow = ["env.id=Humanoid-v5", "env.num_envs=64", "env.num_threads=1", "algorithm.rollout_steps=4096"]
-    command = [sys.executable, "-m", "gaitway.cli.main", "train", *slow, f"run_dir={path}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 60
-    while not (path / "checkpoints" / "last").exists():
-        assert time.monotonic() < deadline, process.communicate()[0]
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert any("Ctrl-C again stops at once" in line for line in process.stdout)
-    assert process.poll() is None  # the iteration, minutes long here, goes on
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert "gaitway resume" in output
-    assert "Traceback" not in output
+    job = commands.start(tmp_path, "train", *slow, f"run_dir={path}")
+    assert until((path / "checkpoints" / "last").exists, 60), job.said
+    os.kill(job.pid, signal.SIGINT)
+    assert until(lambda: "Ctrl-C again stops at once" in job.said)
+    assert job.is_running  # the iteration, minutes long here, goes on
+    os.kill(job.pid, signal.SIGINT)
+    assert job.wait(20) == 130
+    assert "gaitway resume" in job.said
+    assert "Traceback" not in job.said
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
-def test_signals_finish_the_iteration_save_and_tell(number, code, tmp_path):
+def test_signals_finish_the_iteration_save_and_tell(number, code, tmp_path, commands):
     path = tmp_path / "run"
-    command = [sys.executable, "-m", "gaitway.cli.main", "train", *TINY, "total_steps=1e9", f"run_dir={path}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 60
-    while not (path / "checkpoints" / "512").exists() and not list((path / "checkpoints").glob("[1-9]*")):
-        assert time.monotonic() < deadline, process.communicate()[0]
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == code, output
+    job = commands.start(tmp_path, "train", *TINY, "total_steps=1e9", f"run_dir={path}")
+    assert until(lambda: list((path / "checkpoints").glob("[1-9]*")), 60), job.said
+    os.kill(job.pid, number)
+    assert job.wait() == code, job.said
     steps = json.loads((path / "summary.json").read_text())["steps"]
     assert os.readlink(path / "checkpoints" / "last") == str(steps)
     assert steps > 0

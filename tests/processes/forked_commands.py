@@ -1,5 +1,5 @@
-"""Whole `gaitway` commands for tests of what happens to them, without waiting for torch each time: one process imports
-everything once and forks a process, in a session of its own, for every command."""
+"""Whole `gaitway` commands and scripts for tests of what happens to them, without waiting for torch each time: one
+process imports everything once and forks a process, in a session of its own, for every command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 SERVER = """
-import json, os, sys
+import json, os, runpy, sys
 from gaitway.cli import commands
 from gaitway.cli.main import main
 print("ready", flush=True)
@@ -34,6 +34,11 @@ for line in sys.stdin:
         os.dup2(os.open(request["said"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666), stream)
     os.environ.update(request["environment"])
     exec(request["before"])
+    if request["script"]:
+        sys.argv = [request["script"], *request["arguments"]]
+        sys.path[0] = os.path.dirname(request["script"])
+        runpy.run_path(request["script"], run_name="__main__")
+        sys.exit(0)
     sys.exit(main(request["arguments"]))
 """
 
@@ -57,11 +62,21 @@ class Commands:
         self.process.stdin.close()
         self.process.wait(10)
 
-    def start(self, folder: Path, *arguments: str, before: str = "", environment: dict[str, str] | None = None) -> Job:
-        """Begin `gaitway ARGUMENTS` in `folder`; the code `before` runs first."""
-        said = folder / f"said-{time.monotonic_ns()}"
+    def start(
+        self,
+        folder: Path,
+        *arguments: str,
+        before: str = "",
+        environment: dict[str, str] | None = None,
+        script: Path | None = None,
+        said: Path | None = None,
+    ) -> Job:
+        """Begin `gaitway ARGUMENTS`, or `python SCRIPT ARGUMENTS`, in `folder`; the code `before` runs first. What it
+        says goes to the file `said`."""
+        said = said or folder / f"said-{time.monotonic_ns()}"
         request = {"folder": str(folder), "arguments": arguments, "said": str(said), "before": before}
-        return Job(self, self._ask(request | {"environment": environment or {}}), said)
+        request |= {"script": None if script is None else str(script), "environment": environment or {}}
+        return Job(self, self._ask(request), said)
 
     def _ask(self, request: dict[str, Any]) -> int:
         self.process.stdin.write(json.dumps(request) + "\n")
