@@ -46,7 +46,7 @@ def decisions(run: LoadedRun) -> tuple[np.ndarray, np.ndarray, float]:
 def draw(run: LoadedRun, where: np.ndarray, chosen: np.ndarray, path: Path) -> None:
     """Shares of the goal spaces along the course."""
     interface = run.policy.interface
-    edges = np.arange(0.0, where.max() + BIN, BIN)
+    edges = np.arange(0.0, max(where.max(), BIN) + BIN, BIN)
     place = np.clip(np.digitize(where, edges) - 1, 0, len(edges) - 2)
     total = np.maximum(np.bincount(place, minlength=len(edges) - 1), 1)
     most = [int(d) for d in np.argsort(-np.bincount(chosen, minlength=interface.num_subsets))[:SHOWN]]
@@ -69,7 +69,7 @@ def draw(run: LoadedRun, where: np.ndarray, chosen: np.ndarray, path: Path) -> N
 
 def main(quick: bool = False, out: Path | None = None) -> None:
     place = Path(mkdtemp())
-    steps = (20_000, 2_000) if quick else (200_000, 12_000)
+    steps = (8_000, 1_000) if quick else (200_000, 12_000)
     print(f"skills: {steps[0]:,} steps without a task")
     skills = train("point_pretrain", run_dir=str(place / "skills"), total_steps=steps[0], **FAST)
     print(f"HSD-3 on {COURSE}: {steps[1]:,} steps")

@@ -136,7 +136,7 @@ def check_comparison(printed: str, folder: Path) -> None:
 
 
 def check_three_levels(printed: str, folder: Path) -> None:
-    assert "skills: 20,000 steps without a task" in printed
+    assert "skills: 8,000 steps without a task" in printed
     assert numbers(r"score ([\d.]+) of 19", printed)[0] >= 0.0
     assert (folder / "pictures" / "three_levels.png").read_bytes().startswith(b"\x89PNG")
 
