@@ -24,7 +24,7 @@ import torch
 from _rounds import machine, revision, versions
 
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
-from gaitway.agents.actor_critic import ActorCriticConfig, DistributionConfig
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
 from gaitway.core.seeding import stream
 from gaitway.envs.rsl_rl_env import as_rsl_rl_env
 from gaitway.envs.vec_env import Actor, Observation, VecEnv

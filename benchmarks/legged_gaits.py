@@ -23,7 +23,7 @@ from _rounds import machine, revision, versions
 from torch import Tensor
 
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
-from gaitway.agents.actor_critic import ActorCriticConfig, DistributionConfig
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import Observation, Step
 from gaitway.envs.wrappers import Wrapper

@@ -32,7 +32,8 @@ prepare_gl()  # MuJoCo reads the choice when it is imported, which may happen an
 register_gymnasium_ids()
 
 if TYPE_CHECKING:
-    from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
+    from gaitway.agents.actor_critic import ActorCritic
+    from gaitway.agents.actor_critic_config import ActorCriticConfig
     from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic, DeterministicActorCriticConfig
     from gaitway.agents.explorers import EpsilonGreedy, GaussianNoise, OrnsteinUhlenbeck, Softmax, UniformActor
     from gaitway.agents.policy import InferencePolicy, Policy

@@ -3,8 +3,10 @@
 import numpy as np
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
 from gaitway.agents.blocks import Block
+from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.core.seeding import stream

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
+from gaitway.agents.branch import MemoryConfig
+from gaitway.agents.observations import Observations
 from gaitway.agents.policy import InferencePolicy, learnt_parameters
 from gaitway.algorithms.a2c import A2C
 from gaitway.algorithms.ppo import PPO, PPOConfig

@@ -10,8 +10,11 @@ import pytest
 import torch
 from block_cases import CHOICE, KINDS, ends_of, entry, learn_once, make, played, spec
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
 from gaitway.agents.blocks import BLOCKS, HistoryEncoder, MLPEncoder, RecurrentEncoder, make_blocks
+from gaitway.agents.branch import MemoryConfig
+from gaitway.agents.observations import Observations
 from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.predict import predict_action
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig

@@ -7,7 +7,10 @@ import torch
 from policy_gradient_cases import CHOICE, FORCES, SMALL, make_policy, rollout_of
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, DistributionConfig, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import DistributionConfig
+from gaitway.agents.branch import MemoryConfig
+from gaitway.agents.observations import Observations
 from gaitway.agents.particles import Particles, ParticlesConfig
 from gaitway.agents.policy import InferencePolicy
 from gaitway.analysis.policy_functions import critic_function

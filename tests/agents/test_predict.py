@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
+from gaitway.agents.branch import MemoryConfig
+from gaitway.agents.observations import Observations
 from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.predict import predict_action
 from gaitway.agents.soft_actor_critic import SoftActorCritic

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
+from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.agents.policy import FunctionPolicy, InferencePolicy
 from gaitway.agents.teacher import Teacher

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
+from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.agents.transfer import SEEN, Report, Rule, check_units, transfer
 from gaitway.core.workspace import Workspace

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
+from gaitway.agents.branch import MemoryConfig
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
 from gaitway.core.seeding import stream

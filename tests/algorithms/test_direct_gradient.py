@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
+from gaitway.agents.branch import MemoryConfig
+from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import Now, Schedule
 from gaitway.algorithms.direct_gradient import DirectGradient
 from gaitway.algorithms.ppo import PPO, PPOConfig, standard_terms

@@ -8,7 +8,8 @@ import torch
 from policy_gradient_cases import FORCES, make_policy, rollout_of
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCriticConfig, MemoryConfig
+from gaitway.agents.actor_critic_config import ActorCriticConfig
+from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import DeviceNow, Now
 from gaitway.algorithms.distillation import Distillation, DistillationConfig

@@ -7,7 +7,8 @@ import torch
 from policy_gradient_cases import CHOICE, FORCES, SMALL, make_policy, rollout_of
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
 from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import DeviceNow, Now
 from gaitway.algorithms.imitation import FORMS, ActionDistance, ActionForm, Imitation, LatentImitation

@@ -7,7 +7,10 @@ import torch
 from policy_gradient_cases import FORCES, make_policy, rollout_of
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, DistributionConfig, MemoryConfig, Observations
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
+from gaitway.agents.branch import MemoryConfig
+from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import DeviceNow, Now
 from gaitway.algorithms.ppo import PPO, PPOConfig, adapted_rate
 from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss, standardised_advantage

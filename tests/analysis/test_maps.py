@@ -17,7 +17,9 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 from torch import Tensor
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
+from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
 from gaitway.agents.observations import Observations
 from gaitway.agents.policy import InferencePolicy

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import gaitway
-from gaitway.agents.actor_critic import ActorCriticConfig, MemoryConfig
+from gaitway.agents.actor_critic_config import ActorCriticConfig
+from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.agents.policy import InferencePolicy
 from gaitway.algorithms.ppo import PPOConfig

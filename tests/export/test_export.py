@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 import gaitway
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
 from gaitway.agents.blocks import Block
+from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.agents.policy import CastPolicy, InferencePolicy
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig

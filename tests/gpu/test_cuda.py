@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gaitway import PPO, ActorCritic, ActorCriticConfig, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
-from gaitway.agents.actor_critic import MemoryConfig, Observations
+from gaitway.agents.branch import MemoryConfig
+from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.ppo import standard_terms
 from gaitway.core.execution import Execution, ExecutionConfig

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
+from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.agents.policy import CastPolicy, InferencePolicy, acting_part, learnt_parameters
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig

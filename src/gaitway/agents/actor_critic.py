@@ -10,19 +10,18 @@ take tensors and return tensors; nothing is remembered on the module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from gaitway.agents.actor_critic_config import ActorCriticConfig, distribution_options
 from gaitway.agents.blocks import ACTOR_MEMORY, Block, make_blocks, run_blocks
+from gaitway.agents.branch import Branch, MemoryConfig, SideBySide
 from gaitway.agents.features import FeatureShapes
-from gaitway.agents.observations import GroupNormalisers, Inputs, Observations, ObservingPolicy, StateVariable
+from gaitway.agents.observations import GroupNormalisers, Inputs, ObservingPolicy, StateVariable
 from gaitway.agents.policy import make_network
-from gaitway.core.config import configuration
 from gaitway.core.plain import objects_given
-from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import EnvSpec, Observation
@@ -34,68 +33,6 @@ from gaitway.nn.memory import Memory
 from gaitway.nn.mlp import MLP
 
 
-@configuration
-class MemoryConfig:
-    """A recurrent layer in front of a network."""
-
-    kind: Literal["none", "gru", "lstm"] = "none"
-    size: Count = 64
-    layers: Count = 1
-    sequence: Literal["auto", "padded", "stepwise"] = "auto"
-    """How sequences run: `padded` cuts at resets, `stepwise` keeps shapes fixed; equal to 1e-5. `auto`: padded on the
-    CPU, stepwise on a GPU."""
-
-
-@configuration
-class DistributionConfig:
-    """How the actor's output becomes an action."""
-
-    kind: Literal["auto", "gaussian", "squashed_gaussian", "beta", "categorical", "multi_categorical"] = "auto"
-    """`auto`: Gaussian for continuous actions, (multi-)categorical for discrete ones."""
-    init_std: Positive = 1.0
-    """Initial standard deviation, in units of half the action range where there are limits."""
-    std_range: Annotated[tuple[Positive, Positive], INCREASING] = (1e-6, 1e6)
-    std_type: Literal["log", "scalar"] = "log"
-    learn_std: bool = True
-    state_dependent: bool = False
-    """The network emits the standard deviation too."""
-    std_floor: tuple[Positive, ...] = ()
-    """The least standard deviation of each action, in the units of `init_std`; empty: `std_range` alone."""
-    mean_activation: Literal["none", "tanh"] = "none"
-    """What bounds the mean: tanh keeps it within the limits of the actions, while samples may leave them."""
-
-
-@configuration
-class ActorCriticConfig:
-    """Networks of actor and critic."""
-
-    observations: Observations = field(default_factory=Observations)
-    actor_hidden: tuple[Count, ...] = (64, 64)
-    critic_hidden: tuple[Count, ...] = (64, 64)
-    activation: str = "tanh"
-    init: Literal["default", "orthogonal"] = "orthogonal"
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
-    critic_memory: MemoryConfig | None = None
-    """The critic's own; null: like the actor's."""
-    blocks: tuple[dict[str, Any], ...] = ()
-    """Features made of features: {name: mlp | history | recurrent | conv1d | conv2d | estimator | package.module:Class,
-    reads: [...], writes: ...}."""
-    actor_network: dict[str, Any] | None = None
-    """A network of your own, {name: package.module:Class, option: value}; null: an MLP of `actor_hidden`."""
-    critic_network: dict[str, Any] | None = None
-    critics: Count = 1
-    """Value functions, each a network of its own: one, and one more for each of `algorithm.reward_groups`, which sets
-    this."""
-    distribution: DistributionConfig = field(default_factory=DistributionConfig)
-    deterministic: bool = False
-    """Play the distribution's mode in rollouts too; losses that compare probabilities of actions refuse that."""
-    normalise_observations: bool = True
-    observation_clip: NotNegative = 10.0
-    """Normalised observations are kept within +- this; 0 for no limit."""
-    normaliser_until: Count | None = None
-    """Statistics of observations rest once they have seen so many rows; null: never."""
-
-
 class Answer(NamedTuple):
     """What a policy says of observations."""
 
@@ -105,52 +42,6 @@ class Answer(NamedTuple):
     """What the blocks wrote that acting needs."""
     state: Tensor | None
     """What acting remembers afterwards."""
-
-
-class Branch(nn.Module):
-    """Input -> memory (perhaps) -> network."""
-
-    def __init__(self, memory: Memory | None, network: nn.Module, mode: str) -> None:
-        super().__init__()
-        self.mode, self.memory, self.network = mode, memory, network
-
-    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """One step: [B, D] and the state before it -> outputs [B, ...] and the state after it."""
-        if self.memory is not None:
-            assert state is not None
-            x, state = self.memory.step(x, state)
-            state = state.float()
-        return self.network(x).float(), state
-
-    def remember(self, x: Tensor, state: Tensor) -> Tensor:
-        """The state after one step, without what the network makes of it."""
-        assert self.memory is not None
-        return self.memory.step(x, state)[1].float()
-
-    def recalled(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> Tensor:
-        """What the network reads of [T, B, D] from the state before row 0; `starts` [T, B] marks rows whose state is
-        zeroed first."""
-        if self.memory is None:
-            return x
-        assert state is not None
-        assert starts is not None
-        mode = self.mode if self.mode != "auto" else "stepwise" if x.is_cuda else "padded"
-        return self.memory.sequence(x, state, starts, mode)
-
-    def sequence(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> Tensor:
-        """The outputs of [T, B, D], see `recalled`."""
-        return self.network(self.recalled(x, state, starts)).float()
-
-
-class SideBySide(nn.Module):
-    """Networks of the same input, their outputs concatenated."""
-
-    def __init__(self, networks: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.networks = nn.ModuleList(networks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([network(x) for network in self.networks], -1)
 
 
 class ActorCritic(ObservingPolicy):
@@ -462,11 +353,3 @@ class ActorCritic(ObservingPolicy):
 def _with_last_row(mask: Tensor) -> Tensor:
     """[T, B] with a row of true behind it: nothing was drawn yet for the observation after the last step."""
     return torch.cat((mask, torch.ones_like(mask[:1])))
-
-
-def distribution_options(spec: EnvSpec, config: ActorCriticConfig) -> dict[str, Any]:
-    """The options of the config that the chosen kind of distribution has: only Gaussians have a standard deviation."""
-    chosen = config.distribution
-    if spec.action.kind != "continuous" or chosen.kind not in ("auto", "gaussian", "squashed_gaussian"):
-        return {}
-    return {f.name: getattr(chosen, f.name) for f in fields(chosen) if f.name != "kind"}

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, Branch
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
+from gaitway.agents.branch import Branch
 from gaitway.agents.policy import is_overridden
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count

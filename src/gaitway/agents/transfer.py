@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gaitway.agents.actor_critic import Branch
 from gaitway.agents.blocks import Block, HistoryEncoder
+from gaitway.agents.branch import Branch
 from gaitway.agents.observations import ObservingPolicy
 from gaitway.nn.memory import Memory
 from gaitway.nn.mlp import MLP

@@ -17,7 +17,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
 from gaitway.algorithms.engine import copied_state
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution

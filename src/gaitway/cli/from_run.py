@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gaitway.agents.actor_critic import ActorCriticConfig
+from gaitway.agents.actor_critic_config import ActorCriticConfig
 from gaitway.cli.open_run import read_run
 from gaitway.cli.train_config import TrainConfig, choices, recipe_of
 from gaitway.core.config import ConfigError, to_config

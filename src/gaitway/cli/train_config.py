@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
+from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.actor_critic_config import ActorCriticConfig
 from gaitway.agents.deterministic_actor_critic import (
     DeterministicActorCritic,
     DeterministicActorCriticConfig,
