@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from _rounds import Case
 from torch import Tensor, nn
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
-from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.algorithm import LossTerm, Now
 from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
@@ -98,7 +98,14 @@ class Ours:
     """The runner's collection and the algorithm's update."""
 
     def __init__(
-        self, sizes: Sizes, device: str, mode: str, kind: str, time_limits: bool = True, **changes: Any
+        self,
+        sizes: Sizes,
+        device: str,
+        mode: str,
+        kind: str,
+        time_limits: bool = True,
+        make_terms: Callable[[ActorCritic], Sequence[LossTerm]] = lambda policy: (),
+        **changes: Any,
     ) -> None:
         self.env = Playback(sizes, device, time_limits)
         memory = MemoryConfig("lstm", sizes.memory) if sizes.memory else MemoryConfig()
@@ -123,7 +130,8 @@ class Ours:
         }
         config = PPOConfig(**(defaults | changes))
         execution = Execution(ExecutionConfig(mode, kind), device)  # type: ignore[arg-type]
-        self.algorithm = PPO(self.policy, config, num_envs=sizes.envs, execution=execution)
+        terms = make_terms(self.policy)
+        self.algorithm = PPO(self.policy, config, num_envs=sizes.envs, terms=terms, execution=execution)
         self.runner = OnPolicyRunner(self.env, self.algorithm, RunnerConfig(total_steps=10**9))
         self.runner._begin()
         self.watch = Stopwatch(device)

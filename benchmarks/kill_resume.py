@@ -77,7 +77,7 @@ RUNS = {
 DATASET = "a dataset of toy/oscillator"
 """Stands in arguments for the folder of one, which is recorded first."""
 PARTS = {
-    "-".join(parts).replace(" ", "_"): with_parts(parts, DATASET, iterations=150)
+    "-".join(parts).replace(" ", "_"): with_parts(parts, DATASET, iterations=40)
     for parts in (
         ("memory", "teacher"),
         ("encoder", "style"),
