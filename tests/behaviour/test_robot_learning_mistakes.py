@@ -71,7 +71,10 @@ MISTAKES = {
         [*OSCILLATOR, *PPO, STYLE.format("PLACE/slow")],
         "has a frame every 0.04 s and a step of toy/oscillator takes 0.02 s",
     ),
-    "a clip of other joints": ([*OSCILLATOR, *PPO, STYLE.format("PLACE/knee")], "position"),
+    "a clip of other joints": (
+        [*OSCILLATOR, *PPO, STYLE.format("PLACE/knee")],
+        "mine has no joint 'position'; it has knee; use a clip of this robot, or give other names when you convert it",
+    ),
     "a clip with a number that is none": ([*OSCILLATOR, *PPO, STYLE.format("PLACE/broken")], "is nan in frame 7"),
     "an unknown term": (
         [*PENDULUM, *PPO, "algorithm.terms=[symetry]"],

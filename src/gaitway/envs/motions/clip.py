@@ -464,7 +464,10 @@ def columns_of(have: Sequence[str], wanted: Iterable[str], clip: str, kind: str)
     for name in wanted:
         if name not in places:
             there = ", ".join(have) or "none"
-            raise MotionError(f"{clip} has no {kind} {name!r}{did_you_mean(name, have)}; it has {there}")
+            raise MotionError(
+                f"{clip} has no {kind} {name!r}{did_you_mean(name, have)}; it has {there}; use a clip of this robot, "
+                "or give other names when you convert it (`gaitway motion convert`)"
+            )
         columns.append(places[name])
     return columns
 
