@@ -143,14 +143,14 @@ def last_of(run: gaitway.LoadedRun, *names: str) -> Figures:
     return {name: sum(values) / len(values) if values else float("nan") for name, values in found.items()}
 
 
-def landed(id: str, title: str, file: str, read: Callable[[Any, int], Figures], **parts: Any) -> Experiment:
-    """An experiment that another benchmark has run: `read(content, seed)` gives its figures, of the raw `file` among
-    the results. The file says with which command and commit they were found."""
+def found_in(file: str, read: Callable[[Any, int], Figures]) -> Arm:
+    """An arm that another benchmark has run: `read(content, seed)` gives its figures, of the raw `file` among the
+    results, which says with which command and commit they were found."""
 
     def run(job: Job) -> Figures:
         return read(json.loads((ROOT / "benchmarks" / "results" / file).read_text()), job.seed)
 
-    return experiment(id, f"{title} (results/{file})", arms={"landed": run}, **parts)
+    return run
 
 
 def tested(id: str, title: str, *tests: str) -> Experiment:

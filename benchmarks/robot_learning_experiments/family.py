@@ -23,7 +23,7 @@ from robot_learning_experiments.experiment import (
     Figures,
     Job,
     experiment,
-    landed,
+    found_in,
     least,
     logged,
     most,
@@ -83,22 +83,26 @@ class RatioOfAnother(Surrogate):
         return super().__call__(batch | {"log_prob": batch["log_prob"].roll(1, 0)}, now)
 
 
+def last_return(found: Any, seed: int) -> Figures:
+    """Of the raw files of `gaitway bench learning`."""
+    return {"return": found["seeds"][seed]["last"]["return"]}
+
+
 experiment(
     "T-PPO",
-    "PPO balances the pole of InvertedPendulum-v5 in 200 thousand steps",
-    arms={"ppo": returns("ppo_inverted_pendulum")},
+    "PPO balances the pole of InvertedPendulum-v5 in 200 thousand steps, as `gaitway bench learning` found",
+    arms={"ppo": found_in("learning_ppo_inverted_pendulum.json", last_return)},
     twins={
         "sign of the advantage": returns("ppo_inverted_pendulum", **terms(f"{__name__}:Backwards")),
         "ratio of another row": returns("ppo_inverted_pendulum", **terms(f"{__name__}:RatioOfAnother")),
     },
     claims=lambda arms: [least("return", arms["ppo"]["return"], 900.0)],
 )
-landed(
+experiment(
     "T-PPO-HOPPER",
-    "PPO hops in a million steps",
-    "learning_ppo_hopper.json",
-    lambda found, seed: {"return": found["seeds"][seed]["last"]["return"]},
-    claims=lambda arms: [least("return", arms["landed"]["return"], 1000.0)],
+    "PPO hops in a million steps, as `gaitway bench learning ppo_hopper` found",
+    arms={"ppo": found_in("learning_ppo_hopper.json", last_return)},
+    claims=lambda arms: [least("return", arms["ppo"]["return"], 1000.0)],
     seeds_needed=2,
 )
 
@@ -302,6 +306,24 @@ def claims_of_novelty(arms: Mapping[str, Figures]) -> list[Claim]:
     ]
 
 
+def opened(found: Any, seed: int) -> Figures:
+    """Share of episodes in which the lock opens, of the raw file of `gaitway bench doors`."""
+    rows = found["gates"]["novelty"]["seeds"][seed]
+    return {name: row["return"] for name, row in rows.items() if isinstance(row, dict)}
+
+
+experiment(
+    "T-RND-LOCK",
+    "novelty opens a lock that the reward alone does not, as `gaitway bench doors` found",
+    arms={"novelty": found_in("doors.json", opened)},
+    claims=lambda arms: [
+        least("opened", arms["novelty"]["rnd"], 0.95),
+        *(
+            most(f"opened, {name}", arms["novelty"][name], 0.05)
+            for name in ("no bonus", "target follows", "predictor rests")
+        ),
+    ],
+)
 experiment(
     "T-RND",
     "novelty leads the car up the mountain, the reward alone does not; the target never moves",
