@@ -13,13 +13,18 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
+
+from gaitway.analysis.step_columns import StepColumns
 
 METRICS = "metrics.jsonl"
 PACKED_METRICS = "metrics.jsonl.gz"
 TAIL = 4096
 """Bytes before the point of reading that must be what they were."""
+PART = 1 << 23
+"""Bytes that are read at a time."""
+MOST_UNPACKED = 1 << 29
+"""Bytes of a packed file; a small one may claim to hold anything."""
 LARGEST_STEP = 2**62
 """What tables can hold; a line with more is none."""
 
@@ -27,10 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsFile:
-    """The metrics of one run folder."""
+    """The metrics of one run folder. With `at_once` a look takes in about so many bytes at most and the next one the
+    others, so that whoever looks at many runs need not wait for a large one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, at_once: int | None = None) -> None:
         self.plain, self.packed = folder / METRICS, folder / PACKED_METRICS
+        self.is_behind = False
+        """Whether the last look left something to read."""
+        self._at_once = at_once
         self._stamp: Any = None
         self._table: pd.DataFrame | None = None
         self._forget()
@@ -39,7 +48,7 @@ class MetricsFile:
         """One row per step that was logged, one float column per metric; the same object while nothing is added."""
         path = self.plain if self.plain.exists() else self.packed
         stamp = (path, stamp_of(path))
-        if stamp != self._stamp:
+        if stamp != self._stamp or self.is_behind:
             if path == self.packed or self._stamp is None or self._stamp[0] != path:
                 self._forget()
             self._stamp = stamp
@@ -47,39 +56,46 @@ class MetricsFile:
                 self._table = None
         table = self._table
         if table is None:
-            table = self._table = _table(self._rows)
+            table = self._table = self._columns.table()
         return table
 
     def _forget(self) -> None:
-        self._rows: dict[int, dict[str, Any]] = {}
+        self._columns = StepColumns()
         self._table = None
         self._offset, self._lines, self._tail = 0, 0, b""
 
     def _read(self, path: Path) -> bool:
         """Take in what was added to a file; whether there was anything."""
+        self.is_behind = False
         if path == self.packed:
-            text = _unpacked(path)
-        else:
-            with path.open("rb") as file:
-                text = self._added(file)
-        whole, _, rest = text.rpartition(b"\n")
+            return self._take_part(_unpacked(path), path, is_last=True)
+        found = False
+        with path.open("rb") as file:
+            file.seek(self._offset - len(self._tail))
+            if file.read(len(self._tail)) != self._tail:  # not the file that was read
+                self._forget()
+            begun, is_last = self._offset, False
+            while not is_last and not self.is_behind:
+                file.seek(self._offset)
+                text = file.read(PART)
+                is_last = len(text) < PART
+                found = self._take_part(text, path, is_last) or found
+                self.is_behind = not is_last and self._at_once is not None and self._offset - begun >= self._at_once
+        return found
+
+    def _take_part(self, text: bytes, path: Path, is_last: bool) -> bool:
+        """Take in the whole lines of a part of the file, and go on behind them; whether there was one."""
+        whole, newline, rest = text.rpartition(b"\n")
+        if not newline and not is_last:
+            whole, rest = rest, b""  # a line that is longer than a part is none
         found = self._take(whole, path)
-        if whole or text[:1] == b"\n":
-            self._offset += len(text) - len(rest)
-            self._tail = (self._tail + text[: len(text) - len(rest)])[-TAIL:]
+        taken = len(text) - len(rest)
+        if taken:
+            self._offset += taken
+            self._tail = (self._tail + text[:taken])[-TAIL:]
             self._lines += whole.count(b"\n") + 1
         # the last line may be cut off while a run writes it, or where it was killed: it is read again next time
-        return self._take(rest, path, is_last=True) or found
-
-    def _added(self, file: Any) -> bytes:
-        """What stands behind the point of reading; everything, where the file is not the one that was read."""
-        file.seek(max(self._offset - len(self._tail), 0))
-        text: bytes = file.read()
-        if text.startswith(self._tail):
-            return text[len(self._tail) :]
-        self._forget()
-        file.seek(0)
-        return bytes(file.read())
+        return (is_last and self._take(rest, path, is_last=True)) or found
 
     def _take(self, text: bytes, path: Path, is_last: bool = False) -> bool:
         """Take in lines; whether there was one. What is no line is named, unless it is the last."""
@@ -97,11 +113,7 @@ class MetricsFile:
                     logger.warning("%s, line %d is not a metrics line and is left out", path, number)
                 continue
             found = True
-            # Several lines may tell about one step (training, evaluation); of the same metric the first counts, as it
-            # does for the logger that writes them.
-            known = self._rows.setdefault(step, {})
-            for name, value in row.items():
-                known.setdefault(name, value)
+            self._columns.add(step, row)
         return found
 
 
@@ -114,27 +126,6 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _table(rows: dict[int, dict[str, Any]]) -> pd.DataFrame:
-    steps = sorted(rows)
-    columns: dict[str, np.ndarray] = {}
-    for number, step in enumerate(steps):
-        for name, value in rows[step].items():
-            if value is None:
-                continue
-            if name not in columns:
-                columns[name] = np.full(len(steps), np.nan)
-            columns[name][number] = _number(value)
-    return pd.DataFrame(columns, index=pd.Index(steps, name="step", dtype=np.int64), dtype=float)
-
-
-def _number(value: Any) -> float:
-    """A metric as a number; NaN for what is none."""
-    try:
-        return float(value)
-    except (ValueError, TypeError, OverflowError):
-        return float("nan")
-
-
 def _unpacked(path: Path) -> bytes:
     """The text of a gzip file of one or several members; of a file that is cut or damaged, what comes before that."""
     text = bytearray()
@@ -145,9 +136,12 @@ def _unpacked(path: Path) -> bytes:
                 if member.eof:
                     member = zlib.decompressobj(wbits=31)
                 try:
-                    text += member.decompress(chunk)
+                    text += member.decompress(chunk, MOST_UNPACKED - len(text) or 1)
                 except zlib.error as error:
                     logger.warning("%s is damaged (%s); what lies behind that is left out", path, error)
+                    return bytes(text)
+                if len(text) >= MOST_UNPACKED:
+                    logger.warning("%s unpacks to more than %s bytes; the rest is left out", path, f"{MOST_UNPACKED:,}")
                     return bytes(text)
                 chunk = member.unused_data
     if not member.eof:

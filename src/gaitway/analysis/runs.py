@@ -54,10 +54,12 @@ class Run:
 
 class RunReader:
     """Reads run folders, again and again: what has not changed is not read twice, and of metrics only lines that were
-    added. Runs that it returns share their tables with later ones; copy what you change."""
+    added. Runs that it returns share their tables with later ones; copy what you change. `at_once` is the limit of a
+    `MetricsFile`."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int | None = None) -> None:
         self._known: dict[Path, _Known] = {}
+        self._at_once = at_once
 
     def read(self, folder: str | Path) -> Run:
         """The run as it is now, finished or not."""
@@ -66,8 +68,12 @@ class RunReader:
         if known is None:
             if not is_run_folder(folder):
                 raise ValueError(f"{folder} is not a run folder: it has neither config.yaml nor metrics.jsonl")
-            known = self._known[folder] = _Known(folder)
+            known = self._known[folder] = _Known(folder, self._at_once)
         return known.read()
+
+    def is_behind(self, folder: Path) -> bool:
+        """Whether there is more in the metrics of a run than was read."""
+        return folder in self._known and self._known[folder].metrics.is_behind
 
     def read_all(self, folders: Iterable[str | Path]) -> list[Run]:
         """The runs that `find_runs` finds."""
@@ -77,8 +83,8 @@ class RunReader:
 class _Known:
     """What has been read of one run folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.metrics = folder, MetricsFile(folder)
+    def __init__(self, folder: Path, at_once: int | None) -> None:
+        self.folder, self.metrics = folder, MetricsFile(folder, at_once)
         self.files: dict[str, tuple[Any, Any]] = {}
         self.run: Run | None = None
 

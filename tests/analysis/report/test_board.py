@@ -47,6 +47,17 @@ def test_groups_are_ranked_tested_and_told_in_words(three_groups):
     json.dumps(state, allow_nan=False)
 
 
+def test_groups_are_called_by_the_fewest_settings_that_tell_them_apart(three_groups, make_run):
+    config = make_run("longer", [1.0], lr=0.4) / "config.yaml"
+    config.write_text(config.read_text().replace("1000", "2000") + "evaluation: {interval: 7, episodes: 3}\n")
+    labels = [group["label"] for group in board_of(three_groups).state()["groups"]]
+    assert labels == ["lr=0.1", "lr=0.2", "lr=0.3", "lr=0.4"]
+    config = make_run("same", [1.0], lr=0.4) / "config.yaml"
+    config.write_text(config.read_text().replace("1000", "3000"))
+    labels = [group["label"] for group in board_of(three_groups).state()["groups"]]
+    assert labels[3:] == ["lr=0.4, total_steps=2000", "lr=0.4, total_steps=3000"]
+
+
 def test_tasks_are_judged_apart(three_groups, make_run):
     make_run("other", [500.0, 1000.0], task="toy/lock")
     state = board_of(three_groups).state()
@@ -209,6 +220,31 @@ def test_a_sweep_is_a_table_of_its_trials(make_run, tmp_path):
     found = [(row["trial"], row["state"], row["value"], row["parameters"]) for row in sweep["rows"]]
     assert found == [(1, "done", 7.0, ["0.2"]), (0, "done", 5.0, ["0.1"]), (2, "failed", None, ["0.4"])]
     assert sweep["rows"][2]["sentence"] == "no <memory>"
+
+
+def test_parts_of_the_reward_are_sources_or_the_terms_that_the_contract_names(make_run, tmp_path):
+    make_run("sources", [1.0, 2.0], metrics={"reward/task": 2.0, "reward/rnd": -0.5, "reward/total": 1.5})
+    terms = make_run("terms", [1.0, 2.0], task="pup", metrics={"env/slip_episode": -3.0, "env/speed_episode": 9.0})
+    (terms / "contract.json").write_text(json.dumps({"facts": {"legged": {"rewards": ["slip", 7]}}}))
+    assert board_of(tmp_path / "runs").state()["rewards"] == [
+        {"group": 0, "parts": {"task": 2.0, "rnd": -0.5}},
+        {"group": 1, "parts": {"slip": -3.0}},
+    ]
+
+
+def test_a_large_file_is_read_in_parts_while_others_are_shown(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("gaitway.analysis.metrics_file.PART", 1000)
+    make_run("large", list(range(200)))
+    make_run("small", [1.0])
+    board = Board("x", tmp_path / "runs", at_once=1000)
+    folders = list(runs_inside(tmp_path / "runs"))
+    board.look(folders, inside=True)
+    assert len(board.runs) == 2
+    assert 0 < board.runs[0].steps < 20_000
+    assert board.to_read == 1
+    while board.to_read:
+        assert board.look(folders, inside=True)
+    assert board.runs[0].run.series("eval/return").tolist() == list(range(200))
 
 
 def test_groups_are_the_same_whatever_their_number(make_run, tmp_path):

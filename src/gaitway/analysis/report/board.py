@@ -14,7 +14,7 @@ import numpy as np
 from gaitway.analysis.aggregate import Interval, performance_profile
 from gaitway.analysis.report import provenance
 from gaitway.analysis.report.curves import POINTS, curves_of
-from gaitway.analysis.report.facts import RunFacts, facts_of, name_in, number, numbers, text
+from gaitway.analysis.report.facts import RunFacts, facts_of, name_in, number, numbers, shown, text
 from gaitway.analysis.report.folders import check_inside
 from gaitway.analysis.report.groups import ALPHA, ScoredGroup, headline_of, ranked, score_groups
 from gaitway.analysis.report.media import Medium, media_of
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class Board:
     """Runs and what they come to. `look` reads them, `state` and `curves` say it."""
 
-    def __init__(self, title: str, root: Path, metric: str | None = None) -> None:
+    def __init__(self, title: str, root: Path, metric: str | None = None, at_once: int | None = None) -> None:
         self.title, self.root, self.wanted = title, root, metric
         self.runs: list[RunFacts] = []
         self.groups: list[ScoredGroup] = []
@@ -43,8 +43,8 @@ class Board:
         self.problems: dict[Path, str] = {}
         self.metric = headline_of((), metric)
         self.to_read = 0
-        """Runs that were found and not read yet."""
-        self._reader = RunReader()
+        """Runs that were found and not read yet, or not to their end."""
+        self._reader = RunReader(at_once)
         self._known: dict[Path, RunFacts] = {}
 
     def look(self, folders: Sequence[Path], *, inside: bool, budget_s: float = float("inf")) -> bool:
@@ -60,6 +60,7 @@ class Board:
             try:
                 check_inside(self.root if inside else folder, folder)
                 known[folder] = self._facts(self._reader.read(folder))
+                late += self._reader.is_behind(folder)
             except Exception as error:  # whatever is wrong with one run, the others are shown
                 problems[folder] = text(" ".join(str(error).split()) or type(error).__name__)
         runs = list(known.values())
@@ -117,7 +118,7 @@ def _run(facts: RunFacts, metric: str) -> dict[str, Any]:
         "id": facts.id,
         "name": facts.name,
         "task": text(facts.task),
-        "seed": None if facts.run.seed is None else provenance.shown(facts.run.seed),
+        "seed": None if facts.run.seed is None else shown(facts.run.seed),
         "state": facts.state(),
         "stopped_by": None if facts.stopped_by is None else text(facts.stopped_by),
         "steps": facts.steps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import time
@@ -18,6 +19,8 @@ from gaitway.analysis.runs import Run, shared_config
 SILENT_S = 120.0
 """Seconds without a new line after which a run without an end no longer counts as in training."""
 DIGITS = 6
+LONGEST = 200
+"""Characters of a value in a table."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,12 @@ def name_in(folder: Path, root: Path) -> str:
 def text(value: Any) -> str:
     """A text that any file can hold: file names may have bytes that are no characters."""
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shown(value: Any) -> str:
+    """A value of a configuration as a short text."""
+    said = text(json.dumps(value, default=str) if isinstance(value, list | dict | bool) or value is None else value)
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
 
 
 def number(value: Any) -> float | None:

@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from gaitway.analysis.aggregate import Interval
 from gaitway.analysis.compare import centre_with_interval
 from gaitway.analysis.groups import Group
-from gaitway.analysis.report.facts import RunFacts, text
-from gaitway.analysis.runs import differing_keys, group_runs
+from gaitway.analysis.report.facts import RunFacts, shown, text
+from gaitway.analysis.runs import MAX_LABEL, differing_keys, group_runs
 from gaitway.analysis.stats import FloatArray
 
 ALPHA = 0.05
+BESIDE_LEARNING = ("evaluation.", "checkpoints.", "video.", "logging.", "total_steps", "torch_threads", "log_")
 HEADLINES = ("eval/return", "train/return", "env/return", "eval/loss", "loss/total")
 """What runs are judged by if nobody says, in this order."""
 
@@ -62,13 +64,11 @@ def score_groups(runs: Sequence[RunFacts], metric: str) -> list[ScoredGroup]:
     made: list[tuple[str, str, list[int], Group]] = []
     taken: set[str] = set()
     for task in dict.fromkeys(facts.task for facts in runs):  # labels say in what the groups of one task differ
-        grouped = group_runs(facts.run for facts in runs if facts.task == task)
-        keys = differing_keys([runs[numbers[id(members[0])]].config for members in grouped.values()])
-        for label, members in grouped.items():
-            listed = [numbers[id(run)] for run in members]
-            label = _label(_without_paths(label, keys), [runs[number] for number in listed], taken)
-            taken.add(label)
-            made.append((label, task, listed, Group.from_runs(label, members, metric)))
+        grouped = list(group_runs(facts.run for facts in runs if facts.task == task).values())
+        listed = [[numbers[id(run)] for run in members] for members in grouped]
+        labels = _labels([[runs[number] for number in members] for members in listed], taken)
+        for label, members, places in zip(labels, grouped, listed, strict=True):
+            made.append((label, task, places, Group.from_runs(label, members, metric)))
     of_task: dict[str, list[Group]] = {}
     for _, task, _, group in made:
         of_task.setdefault(task, []).append(group)
@@ -106,23 +106,41 @@ def _centre(scores: tuple[float, ...]) -> Interval:
     return centre_with_interval(np.array(scores), ALPHA)
 
 
-def _without_paths(label: str, keys: Sequence[str]) -> str:
-    """`learning_rate=0.01` for `algorithm.learning_rate=0.01`, where no other key ends like it."""
+def _labels(groups: Sequence[Sequence[RunFacts]], taken: set[str]) -> list[str]:
+    """What the groups of a task are called: by the fewest settings that tell them apart, where these are short, else by
+    the folder that their runs share. `taken` are names of groups of other tasks; it gets those that are made."""
+    configs = [members[0].config for members in groups]
+    keys = _telling_keys(configs)
     ends = Counter(key.rpartition(".")[2] for key in keys)
-    for key in keys:
-        end = key.rpartition(".")[2]
-        if ends[end] == 1 and (label.startswith(f"{key}=") or f", {key}=" in label):
-            label = label.replace(f"{key}=", f"{end}=", 1)
-    return label
+    names = {key: end if ends[end := key.rpartition(".")[2]] == 1 else key for key in keys}
+    found = []
+    for members, config in zip(groups, configs, strict=True):
+        by_settings = ", ".join(f"{names[key]}={shown(config.get(key))}" for key in keys)
+        shared = posixpath.commonpath([facts.name for facts in members])
+        short = by_settings if 0 < len(by_settings) <= MAX_LABEL else shared
+        choices = (short, f"{short} ({members[0].task})", members[0].name, str(members[0].run.folder))
+        label = next(text(choice) for choice in choices if choice and text(choice) not in taken)
+        taken.add(label)
+        found.append(label)
+    return found
 
 
-def _label(label: str, members: Sequence[RunFacts], taken: set[str]) -> str:
-    """What a group is called: by its settings, else by the folder that its runs share, else by its first run."""
-    first = members[0]
-    shared = posixpath.commonpath([facts.name for facts in members])
-    by_settings = text(label) if label != str(first.run.folder) else shared
-    choices = (by_settings, f"{by_settings} ({first.task})", first.name, str(first.run.folder))
-    return next(text(choice) for choice in choices if choice and text(choice) not in taken)
+def _telling_keys(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """A few keys whose values together are different for each of the configs, those with the most values first and
+    those that change no learning last; in the order of the config."""
+    differing = differing_keys(configs)
+    values = {key: [shown(config.get(key)) for config in configs] for key in differing}
+    order = sorted(differing, key=lambda key: (key.startswith(BESIDE_LEARNING), -len(set(values[key]))))
+    chosen: list[str] = []
+    told = 1
+    for key in order:
+        count = len(set(zip(*(values[one] for one in (*chosen, key)), strict=True)))
+        if count > told:
+            chosen.append(key)
+            told = count
+        if told == len(configs):
+            break
+    return [key for key in differing if key in chosen]
 
 
 def _metric(facts: RunFacts) -> str:

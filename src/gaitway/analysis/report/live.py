@@ -22,6 +22,8 @@ PAUSE_S = 1.2
 """Between two looks."""
 FIRST_S = 0.6
 """For how long runs are read before the first view; those that are left come with the next ones."""
+AT_ONCE = 1 << 23
+"""Bytes of the metrics of one run that are taken in by one look."""
 AGAIN_S = 10.0
 """After this time states are told anew even if no file has changed: a run may have fallen silent."""
 
@@ -56,7 +58,7 @@ class LiveBoard:
 
     def __init__(self, root: Path, metric: str | None = None) -> None:
         self.root = root
-        self._board = Board(text(root.resolve().name or root), root, metric)
+        self._board = Board(text(root.resolve().name or root), root, metric, AT_ONCE)
         self._snapshot: Snapshot | None = None
         self._published, self._asked = threading.Condition(), threading.Event()
         self._closed = threading.Event()

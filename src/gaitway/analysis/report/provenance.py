@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gaitway.analysis.report.facts import RunFacts, text
+from gaitway.analysis.report.facts import RunFacts, shown, text
 from gaitway.analysis.report.folders import read_small_json
 from gaitway.analysis.report.groups import ScoredGroup
 from gaitway.analysis.runs import differing_keys
 
-LONGEST = 200
-"""Characters of a value in a table."""
 MOST_KEYS = 60
 MOST_GROUPS = 40
 """Groups whose commands, contracts and wirings are shown."""
@@ -73,12 +71,6 @@ def code(runs: Sequence[RunFacts]) -> list[dict[str, Any]]:
             )
             known["runs"] += 1
     return list(counts.values())
-
-
-def shown(value: Any) -> str:
-    """A value of a configuration as a short text."""
-    said = text(json.dumps(value, default=str) if isinstance(value, list | dict | bool) or value is None else value)
-    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
 
 
 def _once(groups: Sequence[ScoredGroup], make: Any) -> list[dict[str, Any]]:

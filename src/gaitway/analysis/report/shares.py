@@ -35,9 +35,10 @@ def reward_metrics(facts: RunFacts) -> dict[str, str]:
     sources = [name for name in logged if name.startswith(REWARD) and not name.startswith(NOT_PARTS)]
     if sources:
         return {name: name.removeprefix(REWARD) for name in sources}
-    terms = facts.contract.get("facts", {})
-    terms = terms.get("reward_terms", ()) if isinstance(terms, dict) else ()
-    found = {f"env/{term}_episode": str(term) for term in terms if isinstance(term, str)}
+    said = facts.contract.get("facts")
+    legged = said.get("legged") if isinstance(said, dict) else None
+    terms = legged.get("rewards") if isinstance(legged, dict) else None
+    found = {f"env/{term}_episode": str(term) for term in (terms if isinstance(terms, list) else ())}
     return {name: short for name, short in found.items() if name in logged}
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gaitway.analysis.report.facts import RunFacts, number, text
+from gaitway.analysis.report.facts import RunFacts, number, shown, text
 from gaitway.analysis.report.folders import is_plain_file, read_small_json
-from gaitway.analysis.report.provenance import shown
 
 FILE = "sweep.yaml"
 OVER = ("done", "pruned", "failed")

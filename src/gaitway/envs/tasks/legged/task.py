@@ -286,6 +286,7 @@ class LeggedTask(BatchTask):
             "feet": len(self.legged.feet),
             "leaves": {name: list(leaves) for name, leaves in self._logic.observations.leaves.items()},
             "privileged_alias": dict(PRIVILEGED_ALIAS),
+            "rewards": list(self._logic.rewards.names),
             "commands": {"x": list(config.x), "y": list(config.y), "turn": list(config.turn)},
             "mirror": None
             if mirror is None
