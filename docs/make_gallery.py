@@ -170,6 +170,24 @@ def still(env_id: str) -> np.ndarray:
         return picture(env, stage.cube_camera if robot.startswith("cube") else stage.camera)
 
 
+LEGGED = {
+    "pup12/gait_params": 70,
+    "pup12/recovery": 0,
+    "pup4/velocity": 40,
+    "walker/velocity": 0,
+    "humanoid/velocity": 0,
+}
+"""Legged tasks that look different, and the steps of zero action after which they are drawn."""
+
+
+def legged_still(env_id: str) -> np.ndarray:
+    """A legged robot some steps after the start of an episode: a trot open loop, or on its feet."""
+    with make_env(env_id, seed=1, num_threads=1) as env:
+        for _ in range(LEGGED[env_id]):
+            env.step(torch.zeros(1, *env.spec.action.shape))
+        return picture(env, FOLLOW)
+
+
 def touched_bar() -> np.ndarray:
     """The Walker in a bar that it must not touch, which is red from then on."""
     with make_env("walker/limbo", seed=0, num_threads=1, notouch=True, allow_falls=True) as env:
@@ -286,6 +304,8 @@ def main() -> None:
 
     for env_id in filter(is_wanted, names()):
         save(still(env_id), options.out / f"{env_id.replace('/', '_')}.jpg")
+    for env_id in filter(is_wanted, LEGGED):
+        save(legged_still(env_id), options.out / f"{env_id.replace('/', '_')}.jpg")
     if is_wanted("walker/limbo"):
         save(touched_bar(), options.out / "walker_limbo_notouch.jpg")
     known = dict(map(runner, options.runner))

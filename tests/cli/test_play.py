@@ -170,7 +170,7 @@ class Screen:
 def test_an_environment_plays_until_its_window_is_closed(here, capsys, monkeypatch):
     screen = Screen(300)
     monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setattr(play_module, "open_screen", lambda env, size, camera: screen)
+    monkeypatch.setattr(play_module, "open_screen", lambda env, size, camera, press: screen)
     assert main(["play", "toy/cartpole"]) == 0
     assert played(said(capsys))[0] == 299  # many episodes
     assert screen.closed

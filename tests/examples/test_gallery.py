@@ -54,6 +54,14 @@ def test_every_environment_has_a_picture_and_the_page_shows_it(script) -> None:
         assert picture.std() > 10  # neither black nor empty
 
 
+def test_legged_robots_have_pictures_too(script) -> None:
+    assert {name for name in script.LEGGED if NATIVE_TASKS[name].module.startswith("legged")} == set(script.LEGGED)
+    for name in script.LEGGED:
+        file = f"{name.replace('/', '_')}.jpg"
+        assert f"![{name}](gallery/{file})" in PAGE
+        assert pixels(file).std() > 10
+
+
 def test_what_is_there_is_shown_and_what_is_shown_is_there(script) -> None:
     linked = set(re.findall(r"\(gallery/([^)]+)\)", PAGE))
     assert linked == {file.name for file in FILES}

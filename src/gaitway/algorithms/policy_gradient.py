@@ -17,6 +17,7 @@ from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, NotNegativeCoefficient, Now
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.estimation import estimation_terms
+from gaitway.algorithms.exploration_noise import noise_in_degrees
 from gaitway.algorithms.ppo import decayed
 from gaitway.algorithms.terms import Mean, Terms, policy_weight, with_further
 from gaitway.core.config import configuration
@@ -111,6 +112,7 @@ class PolicyGradient:
         std = self.policy.head.std(params)
         if std is not None:
             metrics["std"] = std.mean()
+            metrics |= noise_in_degrees(self.policy.spec.action, std)
             metrics["std_at_bound"] = self.policy.head.at_bound(params) / std.numel()
         self.policy.update_normalisers(data)  # last, so that the policy that learns is the one that acted
         return metrics

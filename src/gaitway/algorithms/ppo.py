@@ -24,6 +24,7 @@ from gaitway.algorithms.algorithm import (
 from gaitway.algorithms.direct_gradient import DirectGradient
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.estimation import estimation_terms
+from gaitway.algorithms.exploration_noise import noise_in_degrees
 from gaitway.algorithms.memory_noise import MemoryNoise
 from gaitway.algorithms.reward_streams import MAIN, RewardGroup, RewardStream, check_groups
 from gaitway.algorithms.terms import (
@@ -254,6 +255,7 @@ class PPO:
         std = self.policy.head.std(params)
         if std is not None:
             metrics["std"] = std.mean()
+            metrics |= noise_in_degrees(self.policy.spec.action, std)
             metrics["std_at_bound"] = self.policy.head.at_bound(params) / std.numel()
         self.policy.update_normalisers(data)
         return metrics

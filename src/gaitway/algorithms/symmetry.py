@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -59,7 +59,8 @@ class Symmetry:
 
     `mirror` says for a group, or for `action`, which component each one is the image of: `{pos: {sin: -sin}, action:
     {left: right, right: left}}`; a component of several numbers may have a sign for each, `{gravity: [gravity, 1, -1,
-    1]}`. Components that are not named stay, unless `swap: [left, right]` finds a partner by its name.
+    1]}`. Components that are not named stay, unless `swap: [left, right]` finds a partner by its name. `mirror: robot`
+    takes what the environment knows of its robot (`EnvSpec.facts["mirror"]`).
     """
 
     name = "symmetry"
@@ -69,20 +70,27 @@ class Symmetry:
         self,
         spec: EnvSpec,
         policy: ActorCritic,
-        mirror: dict[str, dict[str, Any]],
+        mirror: dict[str, dict[str, Any]] | Literal["robot"],
         coef: NotNegativeCoefficient = 0.0,
         augment: bool = True,
         swap: tuple[str, ...] = (),
         device: torch.device | str = "cpu",
     ) -> None:
         self.coef, self.augment = coef, augment
-        _check_policy(spec, policy, mirror, swap)
-        self.groups = {
-            name: mirror_of(spec.group(name).components, mirror.get(name, {}), swap, f"the group {name!r}").to(device)
-            for name in policy.all_groups
-        }
-        parts = tuple(Component(name) for name in spec.action.names)
-        self.action = mirror_of(parts, mirror.get(ACTION, {}), swap, "the action").to(device)
+        if mirror == "robot":
+            _check_policy(spec, policy, {}, swap)
+            self.groups = {name: _known_mirror(spec, name).to(device) for name in policy.all_groups}
+            self.action = _known_mirror(spec, ACTION).to(device)
+        else:
+            _check_policy(spec, policy, mirror, swap)
+            self.groups = {
+                name: mirror_of(spec.group(name).components, mirror.get(name, {}), swap, f"the group {name!r}").to(
+                    device
+                )
+                for name in policy.all_groups
+            }
+            parts = tuple(Component(name) for name in spec.action.names)
+            self.action = mirror_of(parts, mirror.get(ACTION, {}), swap, "the action").to(device)
         _check_limits(spec.action, self.action)
         if not any(each.changes for each in (*self.groups.values(), self.action)):
             raise ValueError("the mirror changes nothing; say in `mirror` or `swap` what left and right, or signs, are")
@@ -103,6 +111,17 @@ class Symmetry:
         weight = batch.get("weight")
         loss = weighted_mean(apart.square().mean(-1), weight)
         return loss, {"asymmetry": weighted_mean(apart.detach().abs().mean(-1), weight)}
+
+
+def _known_mirror(spec: EnvSpec, name: str) -> Mirror:
+    """The mirror image of a group, or of the action, as the environment states it."""
+    facts = spec.facts.get("mirror")
+    if not isinstance(facts, Mapping) or name not in facts:
+        raise ValueError(
+            f"{spec.id} states no mirror image of {name!r}; write `mirror` out, or give its robot a mirror "
+            "(`mirror: {swap: ..., flip: ...}` of a robot file)"
+        )
+    return Mirror(list(facts[name]["order"]), list(facts[name]["sign"]), name)
 
 
 def mirror_of(components: Sequence[Component], entries: Mapping[str, Any], swap: Sequence[str], what: str) -> Mirror:

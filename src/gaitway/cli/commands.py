@@ -28,7 +28,7 @@ from gaitway.cli.from_run import student_of, successor_of
 from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, device_of, evaluate
 from gaitway.cli.look import info, list_what, plot
-from gaitway.cli.motion import motion_check, motion_convert, motion_info, motion_record, motion_view
+from gaitway.cli.motion import motion_check, motion_convert, motion_generate, motion_info, motion_record, motion_view
 from gaitway.cli.open_run import open_run
 from gaitway.cli.play import play
 from gaitway.cli.skills import show_skills, view_skills
@@ -64,6 +64,7 @@ __all__ = [
     "list_what",
     "motion_check",
     "motion_convert",
+    "motion_generate",
     "motion_info",
     "motion_record",
     "motion_view",

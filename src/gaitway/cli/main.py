@@ -20,6 +20,7 @@ from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
 from gaitway.cli.export import add_parser as add_export
 from gaitway.cli.motion import add_parser as add_motion
+from gaitway.cli.motion import velocity
 from gaitway.cli.report import add_parsers as add_report
 from gaitway.cli.skills import add_parser as add_skills
 from gaitway.cli.sweep.parser import add_parser as add_sweep
@@ -247,6 +248,14 @@ def parser() -> argparse.ArgumentParser:
     )
     play.add_argument(
         "--skill", type=int, default=None, metavar="N", help="of a diayn run: only this skill (default: all, in turn)"
+    )
+    play.add_argument(
+        "--command",
+        type=velocity,
+        default=None,
+        dest="told",
+        metavar="X,Y,TURN",
+        help="of a legged robot: go there (m/s, rad/s); in a window arrow keys change it, the space bar stops",
     )
     play.add_argument("--seed", type=int, default=0, help="which start to show")
     play.add_argument("--size", type=_size, default=None, metavar="WxH", help="pixels (default: video.size, 480x360)")

@@ -1,4 +1,4 @@
-"""`gaitway motion info|check|convert|view|record`: motion clips, looked at, made and shown."""
+"""`gaitway motion info|check|convert|view|record|generate`: motion clips, looked at, made and shown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
 
     convert = actions.add_parser("convert", help="any motion file to a clip of ours, also at another rate or mirrored")
     convert.add_argument("file", metavar="FILE", help=FILE)
-    convert.add_argument("out", metavar="OUT", help="folder of the clip")
+    convert.add_argument("out", metavar="OUT", help="folder of the clip; FILE.txt: an AMP file, as of AMP-for-hardware")
     convert.add_argument("--dt", type=_number, default=None, metavar="S", help="resample to a frame every S seconds")
     convert.add_argument("--mirror", action="store_true", help="swap left and right; signs are those of the robot")
     convert.add_argument(
@@ -78,12 +78,33 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
     record.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
     record.add_argument("--seed", type=int, default=0, help="of starts")
     record.add_argument("--skill", type=int, default=None, metavar="N", help="of a diayn run: only this skill")
+    record.add_argument(
+        "--command", type=velocity, default=None, dest="told", metavar="X,Y,TURN", help="of a legged robot: go there"
+    )
     record.add_argument("--overwrite", action="store_true", help="replace a clip that is there")
     record.add_argument("settings", nargs="*", default=[], metavar="device=NAME", help="where to compute")
     record.add_argument(
         "--trust", action="append", default=[], metavar="MODULE", help="let runs from elsewhere import it"
     )
     record.set_defaults(command="motion_record", steps=None, length=None)
+
+    generate = actions.add_parser(
+        "generate",
+        help="clips of a gait that is written down: a legged robot driven open loop, or its kinematics alone",
+        epilog="Without --command: a folder of clips, one for each of seven commands.",
+    )
+    generate.add_argument("gait", metavar="GAIT", help="trot, trot_slow, pace, bound or walk")
+    generate.add_argument("out", metavar="OUT", help="folder of the clip, or of the clips")
+    generate.add_argument(
+        "--command", type=velocity, default=None, dest="told", metavar="X,Y,TURN", help="m/s and rad/s, such as 0.5,0,0"
+    )
+    generate.add_argument(
+        "--kind", choices=["replayed", "kinematic"], default="replayed", help="simulated (default), or not"
+    )
+    generate.add_argument("--seconds", type=_number, default=4.0, help="of a replayed clip (default: 4)")
+    generate.add_argument("--robot", default="pup12", metavar="NAME", help="a legged robot, or its YAML file")
+    generate.add_argument("--overwrite", action="store_true", help="replace a clip that is there")
+    generate.set_defaults(command="motion_generate")
 
 
 def _add_reading(parser: Any) -> None:
@@ -133,6 +154,7 @@ def motion_check(options: argparse.Namespace) -> int:
 def motion_convert(options: argparse.Namespace) -> int:
     from gaitway.cli.console import console
     from gaitway.core.config import ConfigError
+    from gaitway.envs.motions.amp_files import SUFFIXES, write_amp
     from gaitway.envs.motions.check import VELOCITY_ERROR, velocity_errors
     from gaitway.envs.motions.skeleton import Skeleton
 
@@ -163,6 +185,10 @@ def motion_convert(options: argparse.Namespace) -> int:
             console.print(f"the loop lasts {clip.meta['time_stretch']:.4f} times as long, to close on a frame")
     changes = {"weight": options.weight, "name": options.name}
     clip = dataclasses.replace(clip, **{name: value for name, value in changes.items() if value is not None})
+    if Path(options.out).suffix in SUFFIXES:
+        numbers = write_amp(clip, options.out)
+        console.print(f"{_line(clip, options.out)}, an AMP file of {numbers} numbers a frame", soft_wrap=True)
+        return 0
     clip.save(options.out)
     console.print(_line(clip, options.out), soft_wrap=True)
     return 0
@@ -221,12 +247,14 @@ def motion_view(options: argparse.Namespace) -> int:
 def motion_record(options: argparse.Namespace) -> int:
     from gaitway.cli.console import console
     from gaitway.cli.players import find_player
+    from gaitway.cli.steering import Steering
     from gaitway.envs.motions.clip import MotionError
     from gaitway.envs.motions.recording import record
 
     _check_out(options)
     with find_player(options) as player:
         env = player.env
+        Steering.of(env, options.told)
         try:
             clip = record(env, player.act, options.seconds, options.warmup, options.seed, EPISODES)
         except MotionError as error:
@@ -234,6 +262,24 @@ def motion_record(options: argparse.Namespace) -> int:
         clip = dataclasses.replace(clip, name=Path(options.out).name, source=player.what)
     clip.save(options.out)
     console.print(_line(clip, options.out), soft_wrap=True)
+    return 0
+
+
+def motion_generate(options: argparse.Namespace) -> int:
+    from gaitway.cli.console import console
+    from gaitway.envs.motions.generate import TROTS, kinematic, replayed
+
+    _check_out(options)
+    commands = TROTS if options.told is None else (options.told,)
+    for command in commands:
+        if options.kind == "kinematic":
+            clip = kinematic(options.gait, command, options.robot)
+        else:
+            clip = replayed(options.gait, command, options.robot, options.seconds)
+        folder = Path(options.out) if options.told is not None else Path(options.out) / clip.name
+        clip.save(folder)
+        reached = ", ".join(f"{each:.2f}" for each in clip.meta["velocity"])
+        console.print(f"{_line(clip, str(folder))}, moves at {reached}", soft_wrap=True)
     return 0
 
 
@@ -365,6 +411,17 @@ def _names(text: str) -> tuple[str, ...]:
     if not all(names):
         raise argparse.ArgumentTypeError(f"{text!r} has an empty name; write A,B,C")
     return names
+
+
+def velocity(text: str) -> tuple[float, float, float]:
+    """`0.5,0,0.2` as x (m/s), y (m/s) and turn (rad/s)."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no command; write X,Y,TURN in m/s and rad/s, such as 0.5,0,0.2")
+    return numbers[0], numbers[1], numbers[2]
 
 
 def _number(text: str) -> float:

@@ -8,12 +8,14 @@ import math
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from gaitway.cli.console import console
 from gaitway.cli.players import Player, find_player
+from gaitway.cli.steering import Steering
 from gaitway.core.config import ConfigError
 from gaitway.core.files import writing_advice
 from gaitway.envs.pictures.scene import Camera, native_task
@@ -21,7 +23,7 @@ from gaitway.envs.pictures.viewer import Screen, ScreenError, has_screen, open_s
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.encoders import check_kind, check_size, video_problem
 from gaitway.runners.evaluate import Actor
-from gaitway.runners.film import record_episode
+from gaitway.runners.film import Caption, record_episode
 
 EXIT_TERMINATED = 143
 """Exit code after SIGTERM, as shells use it."""
@@ -29,12 +31,16 @@ EXIT_TERMINATED = 143
 
 def play(options: argparse.Namespace) -> int:
     with ending_on_sigterm(), find_player(options) as player:
+        steering = Steering.of(player.env, options.told)
+        if steering is not None:
+            player = replace(player, caption=_with_command(player.caption, steering))
         if options.no_video:
             return _say(player, *watch(player.env, player.act, options.seed, *_duration(player, options)))
         # an environment is shown on the screen if there is one, a run in a film for its folder
         if options.window or (player.folder is None and options.video is None and has_screen()):
             try:
-                screen = open_screen(player.env, options.size or (640, 480), options.camera)
+                press = None if steering is None else steering.press
+                screen = open_screen(player.env, options.size or (640, 480), options.camera, press)
             except ScreenError as error:
                 console.print(f"{error}; a video is written instead", soft_wrap=True)
             else:
@@ -85,6 +91,11 @@ def ending_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _with_command(caption: Caption, steering: Steering) -> Caption:
+    """The caption, and what the robot is told at the moment."""
+    return lambda: (*(caption() if callable(caption) else caption), *steering.caption())
 
 
 def _duration(player: Player, options: argparse.Namespace) -> tuple[float, bool]:

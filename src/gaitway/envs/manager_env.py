@@ -130,9 +130,11 @@ def make_mjlab(
     clip_actions: float | None = None,
     finite_checks: int = 1,
     play: bool = False,
+    episode_seconds: float | None = None,
     **common: Any,
 ) -> VecEnv:
-    """A task of mjlab's registry, with exact final observations; `play` takes its settings for showing."""
+    """A task of mjlab's registry, with exact final observations; `play` takes its settings for showing, and
+    `episode_seconds` the place of its time limit."""
     try:
         import mjlab.tasks  # noqa: F401 (fills the registry)
         from mjlab.envs import ManagerBasedRlEnv
@@ -141,11 +143,15 @@ def make_mjlab(
         raise ImportError(f"mjlab cannot be imported ({error}); install it in the environment of this run") from error
     known = {"num_threads", "dtype"}
     if unknown := [name for name in common if name not in known]:
-        raise ValueError(f"mjlab:{task} has no option {unknown[0]!r}; use clip_actions, finite_checks, play")
+        raise ValueError(
+            f"mjlab:{task} has no option {unknown[0]!r}; use clip_actions, episode_seconds, finite_checks, play"
+        )
     if task not in list_tasks():
         raise ValueError(f"mjlab has no task {task!r}; it has {', '.join(list_tasks())}")
     cfg = load_env_cfg(task, play=play)
     cfg.scene.num_envs, cfg.auto_reset = num_envs, False
+    if episode_seconds is not None:
+        cfg.episode_length_s = episode_seconds
     env = ManagerBasedRlEnv(cfg, device=str(device))
     made = ManagerEnv(env, f"mjlab:{task}", clip_actions=clip_actions, finite_checks=finite_checks, purpose=purpose)
     made.reset(seed)

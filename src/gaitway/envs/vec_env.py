@@ -188,11 +188,19 @@ class Pooled:
     root: bool = False
     """The square root of it, e.g. of a mean square."""
     factor: Number = 1.0
+    least: NotNegative = 0.0
+    """Episodes with less than this of `per` are left out, e.g. those that hardly moved."""
+    angle: bool = False
+    """The sums are sines and cosines: their angle, as a share of a turn from 0 to 1."""
 
     def __call__(self, table: Mapping[str, Tensor]) -> float:
         """The figure of episodes [n] by metric; those whose numbers are not finite are left out."""
         of, per = table[self.of].double(), table[self.per].double()
         known = torch.isfinite(of) & torch.isfinite(per)
+        if self.angle:
+            sine, cosine = float(of[known].sum()), float(per[known].sum())
+            return math.atan2(sine, cosine) / (2.0 * math.pi) % 1.0 if sine or cosine else math.nan
+        known &= per >= self.least
         total = float(per[known].sum())
         if total <= 0.0:
             return math.nan

@@ -49,6 +49,7 @@ def contract_of(step: ActingStep, about: Mapping[str, Any]) -> dict[str, Any]:
                 "clipped": step.is_limited,
             },
             "drive": None if spec.drive is None else asdict(spec.drive),
+            "gait": spec.facts.get("gait"),
         }
     )
 
@@ -112,6 +113,8 @@ class Interface:
     """None where nothing is said of them: in the contract of an environment."""
     drive: Drive | None = None
     """What executes the actions; None where nothing is said of it."""
+    gait: Mapping[str, Any] | None = None
+    """The gait that actions correct or steer, where there is one."""
 
     @property
     def is_export(self) -> bool:
@@ -127,7 +130,9 @@ def read_interface(path: str | Path) -> Interface:
             raise TypeError("it is no mapping")
         if plain.get("format") != FORMAT:
             spec = EnvSpec.from_dict(plain)
-            return Interface(str(path), spec.groups, spec.action, spec.control_dt, None, spec.drive)
+            return Interface(
+                str(path), spec.groups, spec.action, spec.control_dt, None, spec.drive, _read_gait(spec.facts)
+            )
         if int(plain["format_version"]) > FORMAT_VERSION:
             raise ValueError(f"its format version is {plain['format_version']}, this gaitway reads {FORMAT_VERSION}")
         return Interface(
@@ -137,6 +142,7 @@ def read_interface(path: str | Path) -> Interface:
             float(plain["control_dt"]),
             tuple(_read_memory(entry) for entry in plain["memories"]),
             _read_drive(plain.get("drive")),
+            _read_gait(plain),
         )
     except OSError as error:
         raise ExportError(f"cannot read {file}: {error.strerror or error}; check the path") from error
@@ -171,6 +177,14 @@ def _read_action(entry: Mapping[str, Any]) -> ActionSpec:
 
 def _read_drive(entry: Mapping[str, Any] | None) -> Drive | None:
     return None if entry is None else from_config(Drive, _chosen(entry, Drive), "drive")
+
+
+def _read_gait(plain: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The gait of a contract; older ones, and robots without legs, have none."""
+    gait = plain.get("gait")
+    if gait is not None and not isinstance(gait, Mapping):
+        raise ValueError("gait is no mapping")
+    return gait
 
 
 def _read_memory(entry: Mapping[str, Any]) -> MemoryPort:
@@ -217,6 +231,11 @@ def _differences(one: Interface, other: Interface) -> Iterator[str]:
     yield from _of_actions(one.action, other.action, first, second)
     if one.drive is not None and other.drive is not None:
         yield from _of_drives(one.drive, other.drive, first, second)
+    if one.gait is not None and other.gait is not None:
+        for what in sorted({*one.gait, *other.gait}):
+            mine, yours = one.gait.get(what), other.gait.get(what)
+            if mine != yours:
+                yield f"the {what} of the gait: {_word(mine)} in {first}, {_word(yours)} in {second}"
     if one.control_dt != other.control_dt:
         yield f"the rate: a step lasts {one.control_dt:g} s in {first} and {other.control_dt:g} s in {second}"
 

@@ -8,8 +8,12 @@ import pytest
 import torch
 from legged_cases import frame_of
 
-from gaitway.envs.legged.metrics import MEASURES, figures, measures
+from gaitway import make_env
+from gaitway.envs.legged.metrics import figures, landed, measure_names, measures, touch_phases
 from gaitway.envs.vec_env import Pooled
+from gaitway.runners.evaluate import run_episodes
+
+NAMES = measure_names(4)
 
 
 def test_roots_are_taken_of_all_episodes_together() -> None:
@@ -17,26 +21,102 @@ def test_roots_are_taken_of_all_episodes_together() -> None:
     table = {"a": torch.tensor([0.02, 0.09, math.nan]), "n": torch.tensor([2.0, 1.0, 5.0])}
     assert Pooled("a", "n", root=True)(table) == pytest.approx(math.sqrt(0.11 / 3))
     assert Pooled("a", "n", factor=2.0)(table) == pytest.approx(0.22 / 3)
+    assert Pooled("a", "n", least=1.5)(table) == pytest.approx(0.01)  # the second episode is left out
     assert math.isnan(Pooled("a", "n")({"a": torch.zeros(2), "n": torch.zeros(2)}))
 
 
+def test_angles_close_the_circle() -> None:
+    # phases 0.95 and 0.05: their mean is 0, where a mean of numbers would be 0.5
+    angles = 2 * math.pi * torch.tensor([0.95, 0.05, 0.0]).double()
+    table = {"s": angles.sin(), "c": angles.cos()}
+    found = Pooled("s", "c", angle=True)(table)
+    assert min(found, 1 - found) == pytest.approx(0.0, abs=1e-7)
+    assert Pooled("s", "c", angle=True)({"s": torch.ones(1), "c": torch.zeros(1)}) == pytest.approx(0.25)
+    assert math.isnan(Pooled("s", "c", angle=True)({"s": torch.zeros(1), "c": torch.zeros(1)}))
+
+
+def added(counts: float = 1.0, **changes) -> dict[str, float]:
+    frame = frame_of(**changes)
+    numbers = [torch.tensor(value).double() for value in ([[0.12, -0.16]], [-0.3], [0.01], [10.0])]
+    phase = torch.zeros(1, 3, 2).double()
+    found = measures(frame, *numbers, phase, torch.tensor([counts]).double())
+    assert found.shape == (1, len(NAMES))
+    return dict(zip(NAMES, found[0].tolist(), strict=True))
+
+
 def test_what_a_step_adds() -> None:
-    frame = frame_of(
+    found = added(
         foot_velocity=[[0.3, 0.4, 1.0], [1.0, 0.0, 0.0], [0.0] * 3, [0.0] * 3],
         contact=[True, False, True, False],
-        torque=[2.0, -3.0, *[0.0] * 10],
+        torque=[2.0, -3.0, 35.5, *[0.0] * 9],
         qd=[1.0, 1.0, *[0.0] * 10],
         action=[0.5] * 12,
+        terminated=True,
     )
-    found = measures(frame, torch.tensor([0.2]).double(), torch.tensor([-0.3]).double(), torch.tensor([0.01]).double())
-    # slip of the first foot alone; 5 W for 0.02 s
-    expected = [0.04, 0.09, 1.0, 0.01, 0.1, 0.5, 2.0, 0.01, math.sqrt(3.0), 0.02]
-    torch.testing.assert_close(found, torch.tensor([expected]).double(), atol=1e-7, rtol=1e-6)
-    assert found.shape == (1, len(MEASURES))
+    expected = {
+        **{"velocity_squares": 0.04, "x_squares": 0.0144, "y_squares": 0.0256, "yaw_squares": 0.09},
+        **{"measured_steps": 1.0, "distance": 0.01, "weight_distance": 0.01 * 10 * 9.81},
+        **{"joint_work": 5.0 * 0.02, "slip": 0.5, "stance_steps": 2.0, "foot_steps": 4.0, "slipped": 0.01},
+        **{"action_change": math.sqrt(3.0), "saturated": 1.0, "joint_steps": 12.0, "foot_seconds": 0.08},
+        **{"falls": 1.0, "seconds": 0.02},
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    early = added(0.0, terminated=True)  # the warm-up: only falls and time count
+    assert {name for name, value in early.items() if value} == {"falls", "seconds"}
 
 
-def test_cost_of_transport_is_energy_over_weight_and_way() -> None:
-    table = {f"{name}_episode": torch.tensor([1.0, 1.0]) for name in MEASURES}
-    table["joint_work_episode"] = torch.tensor([30.0, 10.0])
-    table["distance_episode"] = torch.tensor([0.5, 1.5])
-    assert figures(2.0)["cost_of_transport"](table) == pytest.approx(40.0 / (2.0 * 9.81 * 2.0))
+def test_t_metric_cost_of_transport_falls_and_slip() -> None:
+    # two joints of 2 N m at 3 rad/s, 10 kg at 1.5 m/s: 12 W / (10 * 9.81 * 1.5 N m/s) = 0.0815
+    figure = figures(4, 10.0)
+    table = {f"{name}_episode": torch.zeros(2).double() for name in NAMES}
+    table["joint_work_episode"] = torch.tensor([12.0, 30.0]).double()
+    table["weight_distance_episode"] = torch.tensor([10 * 9.81 * 1.5, 10 * 9.81 * 0.4]).double()
+    assert figure["cost_of_transport"](table) == pytest.approx(0.0815, abs=5e-5)  # who came 0.4 m is left out
+    table["weight_distance_episode"] = torch.tensor([1.0, 1.0]).double()
+    assert math.isnan(figure["cost_of_transport"](table))
+    table |= {"falls_episode": torch.ones(2), "seconds_episode": torch.tensor([100.0, 400.0])}
+    assert figure["falls_per_1000_s"](table) == pytest.approx(4.0)
+    table |= {
+        "velocity_squares_episode": torch.tensor([0.9, 1.8]),
+        "measured_steps_episode": torch.tensor([10.0, 20.0]),
+    }
+    assert figure["velocity_rmsd"](table) == pytest.approx(0.3)
+    table |= {"slip_episode": torch.tensor([3.0, 1.0]), "stance_steps_episode": torch.tensor([6.0, 2.0])}
+    assert figure["foot_slip"](table) == pytest.approx(0.5)
+
+
+def test_phases_of_a_trot_by_its_touch_downs() -> None:
+    # strides of 20 steps: feet 0 and 3 land at 0, 1 and 2 half a stride later
+    clock, period = torch.zeros(1).double(), torch.zeros(1).double()
+    sums = torch.zeros(3, 2).double()
+    for step in range(100):
+        now = torch.tensor([[step % 20 == 0, step % 20 == 10, step % 20 == 10, step % 20 == 0]])
+        clock, period, phase = touch_phases(clock, period, now, 0.02)
+        sums += phase[0]
+    assert period.item() == pytest.approx(0.4)
+    found = [math.atan2(sine, cosine) / (2 * math.pi) % 1.0 for sine, cosine in sums.tolist()]
+    assert found[:2] == pytest.approx([0.5, 0.5], abs=1e-9)
+    assert min(found[2], 1 - found[2]) == pytest.approx(0.0, abs=1e-9)
+    brief = frame_of(first_contact=[True] * 4, air_time=[0.02, 0.05, 0.1, 0.0])
+    assert landed(brief)[0].tolist() == [False, True, True, False]  # who was hardly in the air did not step
+
+
+def test_the_gait_of_the_open_loop_is_told_as_it_is() -> None:
+    env = make_env("pup12/gait_params", 4, num_threads=1, commands={"fixed": [0.6, 0.0, 0.0]})
+
+    class Still:
+        def __call__(self, obs):
+            return torch.zeros(4, 6)
+
+        def reset(self, mask=None):
+            """Nothing is remembered."""
+
+    table = run_episodes(env, Still(), 4)
+    found = {name: figure(table) for name, figure in env.spec.pooled.items()}
+    assert found["stride_frequency"] == pytest.approx(2.5, abs=0.25)
+    assert [found[f"stride_phase_{foot}"] for foot in (1, 2)] == pytest.approx([0.5, 0.5], abs=0.06)
+    assert min(found["stride_phase_3"], 1 - found["stride_phase_3"]) < 0.06
+    assert 0.5 < found["duty_factor"] < 0.75
+    assert found["falls_per_1000_s"] == 0.0
+    assert 0.2 < found["cost_of_transport"] < 1.5
+    assert found["velocity_rmsd"] == pytest.approx(math.hypot(found["velocity_rmsd_x"], found["velocity_rmsd_y"]))

@@ -59,6 +59,8 @@ class CommandConfig:
     """Share of the best tracking reward from which on the ranges widen."""
     start_share: PositiveShare = 0.5
     """Of the ranges, with a curriculum."""
+    fixed: tuple[Number, Number, Number] | None = None
+    """This command and no other: x, y, turn."""
 
 
 class Commands:
@@ -70,12 +72,17 @@ class Commands:
         self.low, self.high = (like.new_tensor([pair[end] for pair in limits]) for end in (0, 1))
         self._grid = like.new_tensor(GRID).clamp(self.low, self.high)
         self._shares = like.new_tensor(JOYSTICK_SHARES)
+        self.held = None if config.fixed is None else like.new_tensor(config.fixed)
+        """The command [3] of all instances for as long as it is there."""
 
     def draw(self, uniform: Tensor, command: Tensor, share: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """New commands [n, 3], seconds until the next ones [n] and directions to face [n].
 
         `uniform` [n, DRAWS]; `command` [n, 3] is the present one; `share` [n] of the ranges; `place` [n] in the grid.
         """
+        if self.held is not None:
+            never = torch.full_like(share, math.inf)
+            return self.held.expand(len(share), 3).clone(), never, torch.zeros_like(share)
         config = self.config
         wanted = share[:, None] * (self.low + (self.high - self.low) * uniform[:, :3])
         if config.sampler == "grid":
@@ -99,6 +106,8 @@ class Commands:
 
     def towards(self, command: Tensor, heading: Tensor, yaw: Tensor) -> Tensor:
         """Commands [n, 3] whose turn leads to a direction; as they are without `heading`."""
+        if self.held is not None:
+            return command
         if self.config.sampler != "field" and (not self.config.heading or self.config.sampler == "grid"):
             return command
         away = torch.remainder(heading - yaw + math.pi, 2.0 * math.pi) - math.pi

@@ -8,11 +8,12 @@ u). The stride of a foot follows from its own velocity, (vx - w y, vy + w x) at 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gaitway.core.config import configuration
+from gaitway.core.config import configuration, to_config
 from gaitway.core.ranges import Number, Positive, PositiveShare
 from gaitway.envs.legged.kinematics import leg_angles
 
@@ -63,6 +64,14 @@ class Gait:
     offsets: Tensor
     front: Tensor
     side: Tensor
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a robot needs to walk so by itself, plain: for the contract."""
+        sizes = ("hip_x", "hip_y", "hip_offset", "thigh", "calf", "foot_radius")
+        return (
+            to_config(self.config) | {name: getattr(self, name) for name in sizes} | {"offsets": self.offsets.tolist()}
+        )
 
     def feet(
         self, phase: Tensor, command: Tensor, height: Tensor | None = None, x_offset: Tensor | None = None

@@ -31,7 +31,7 @@ from gaitway.envs.legged.frame import (
     roll_and_pitch,
 )
 from gaitway.envs.legged.kinematics import FootChains
-from gaitway.envs.legged.metrics import GRAVITY, MEASURES, measures
+from gaitway.envs.legged.metrics import GRAVITY, landed, measure_names, measures, touch_phases
 from gaitway.envs.legged.observations import Observations, Seen
 from gaitway.envs.legged.rewards import Rewards
 from gaitway.envs.legged.starts import START_DRAWS, first_states
@@ -61,12 +61,13 @@ class LeggedLogic:
         self.config, self.robot, self.actions, self.dt = config, robot, actions, dt
         self.observations, self.commands, self.chains, self.rewards = observations, commands, chains, rewards
         self.timestep, self.foot_friction, self.around = timestep, foot_friction, around
+        self.measures = measure_names(robot.feet)
         self._upright_limit = -math.cos(robot.fall_tilt)
         self._has_curriculum = False
         self.has_kicks, self.has_pushes = config.pushes.kick_seconds is not None, config.pushes.push_seconds is not None
         self.metrics = (
             *("fell", "velocity_error", "yaw_error", TORQUE_METRIC),
-            *(f"{name}_episode" for name in (*self.rewards.names, *MEASURES)),
+            *(f"{name}_episode" for name in (*self.rewards.names, *self.measures)),
             *(("command_share",) if config.commands.curriculum else ()),
             *(around.metrics if around is not None else ()),
         )
@@ -99,8 +100,9 @@ class LeggedLogic:
             **dict.fromkeys(("air_time", "contact_time", "peak"), feet),
             **dict.fromkeys(("phase", "command_left", "heading", "kick_left", "push_left", "push_gone"), ()),
             **{"push_lasts": (), "command": (3,), "kick": (3,), "push_impulse": (2,), "last_position": (3,)},
-            **{"sums": (len(self.rewards.names) + len(MEASURES),), "tracked": ()},
+            **{"sums": (len(self.rewards.names) + len(self.measures),), "tracked": ()},
             **(self.around.memory_shapes() if self.around is not None else {}),
+            **{"stride_clock": (), "stride_period": ()},
         }
 
     def lasting_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -371,13 +373,18 @@ class LeggedLogic:
     def _count(self, frame: Frame, parts: Tensor) -> dict[str, Tensor]:
         """Add this step to the sums of the episode."""
         memory = self.memory
-        error = norm(frame.command[:, :2] - frame.yaw_vel[:, :2])
+        apart = frame.command[:, :2] - frame.yaw_vel[:, :2]
+        error = norm(apart)
         yaw_error = frame.command[:, 2] - frame.turn
         moved = norm(frame.position[:, :2] - memory["last_position"][:, :2])
         memory["last_position"].copy_(frame.position)
         counts = (frame.steps * self.dt > self.config.warm_up).to(error.dtype)
-        measured = measures(frame, error, yaw_error, moved)
-        memory["sums"].add_(torch.cat((parts, measured * counts[:, None]), 1))
+        clock, period, phase = touch_phases(memory["stride_clock"], memory["stride_period"], landed(frame), self.dt)
+        memory["stride_clock"].copy_(clock)
+        memory["stride_period"].copy_(period)
+        mass = self.robot.mass + self.layout["payload"][:, 0]
+        measured = measures(frame, apart, yaw_error, moved, mass, phase, counts)
+        memory["sums"].add_(torch.cat((parts, measured), 1))
         tracking = torch.exp(-error.square() / 0.25)
         memory["tracked"].add_((tracking - memory["tracked"]) / frame.steps)
         metrics = {
@@ -386,7 +393,7 @@ class LeggedLogic:
             "yaw_error": yaw_error.abs(),
             TORQUE_METRIC: (frame.torque / self.robot.effort).abs().amax(1),
         }
-        names = (*self.rewards.names, *MEASURES)
+        names = (*self.rewards.names, *self.measures)
         metrics |= {f"{name}_episode": memory["sums"][:, column] for column, name in enumerate(names)}
         if self.config.commands.curriculum:
             metrics["command_share"] = self._share(ALL)

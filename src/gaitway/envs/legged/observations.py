@@ -176,6 +176,10 @@ LEAVES: dict[str, Leaf] = {
     ),
     "latency": Leaf(_fixed(1), lambda s: s.drawn["delay"], "s", 50.0),
     "push": Leaf(_fixed(6), lambda s: s.push),
+    "height_unscaled": Leaf(_fixed(1), lambda s: s.frame.height[:, None], "m"),
+    "lin_vel_unscaled": Leaf(_vector(2), lambda s: _linear(s.frame.lin_vel, s.frame.robot), "m/s", frame="base"),
+    "dof_pos_absolute": Leaf(_joints, lambda s: s.frame.q, "rad"),
+    "dof_vel_unscaled": Leaf(_joints, lambda s: s.frame.qd, "rad/s"),
 }
 
 PROPRIOCEPTION = ("lin_vel", "ang_vel", "projected_gravity", "commands", "dof_pos", "dof_vel", "last_actions")
@@ -187,7 +191,13 @@ CRITIC = (
     *("robot_config", "gain_factors", "latency", "push"),
 )
 GAIT = ("yaw_velocity", "ang_vel_unscaled", "gravity_true", "commands_unscaled", "phase", "last_actions")
+AMP = (
+    *("height_unscaled", "gravity_true", "lin_vel_unscaled", "ang_vel_unscaled"),
+    *("dof_pos_absolute", "dof_vel_unscaled", "foot_pos"),
+)
+"""What a motion prior compares, in the order of `MotionFeatures` with the feet as bodies."""
 AGGREGATES: dict[str, tuple[str, ...]] = {
+    "amp": AMP,
     "proprioception": PROPRIOCEPTION,
     "policy": POLICY,
     "critic": CRITIC,

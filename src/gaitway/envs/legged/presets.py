@@ -55,6 +55,9 @@ BIPED = _terms(
     air_time_biped=0.8,
     termination=-2.0 / 0.025,
 )
+AMP: list[Options] = _terms(
+    tracking_lin_vel=1.5, tracking_ang_vel=0.5, action_rate=-0.01, dof_pos_limits=-1.0, termination=-2.0 / CONTROL_DT
+)
 RECOVERY: list[Options] = [
     *_terms(upright=1.0, rise=1.0, posture=1.0, stillness=1.0, action_rate=-1e-3, action_smooth=-1e-3),
     *_terms(dof_pos_limits=-0.1, torques=-1e-5, dof_acc=-2.5e-7, dof_speed=-0.1),
@@ -164,7 +167,19 @@ FIELDS: dict[str, Options] = {
     ),
 }
 
+AMP_TASK: Options = {
+    "action_limit": 2.0,
+    "observations": {**CRITIC, "amp": ["amp"]},
+    "commands": {"x": [-0.3, 0.8], "y": [-0.1, 0.1], "turn": [-0.5, 0.5], "seconds": None, "stand": 0.0},
+    "rewards": AMP,
+    "endings": ["trunk", "links", "tilt", "height"],
+    "episode_seconds": 10.0,
+    "randomise": NOMINAL,
+}
+
 PRESETS: dict[str, Options] = {
+    "pup12/amp_trot": AMP_TASK,
+    "pup12/amp_gaits": AMP_TASK,
     "pup12/gait_params": {
         "action": "gait_params",
         "observations": {"policy": ["gait"]},
@@ -233,6 +248,8 @@ PRESETS: dict[str, Options] = {
     },
 }
 DESCRIPTIONS = {
+    "pup12/amp_trot": "The quadruped pup12 moves as told, and as clips of a trot do; a motion prior compares them",
+    "pup12/amp_gaits": "The same with clips of trot, pace and bound",
     "pup12/gait_params": "The quadruped pup12 steers a trot by six numbers, to move as told",
     "pup12/gait_residual": "The quadruped pup12 corrects the joints of a trot, to move as told, and is kicked",
     "pup12/blind": "The same with slippery feet and loads that the policy cannot see",

@@ -64,8 +64,8 @@ class MotionLibrary:
                 path = SHIPPED / path if str(each) in shipped_motions() else path
             if not path.is_dir():
                 raise MotionError(
-                    f"{path} is no folder of a motion; make one with `gaitway motion convert` or "
-                    f"`gaitway motion record`, or name one that comes with the library: {', '.join(shipped_motions())}"
+                    f"{path} is no folder of a motion; make one with `gaitway motion convert`, "
+                    f"`generate` or `record`, or name one that comes with the library: {', '.join(shipped_motions())}"
                 )
             inner = sorted(child for child in path.iterdir() if (child / STRUCTURE_FILE).is_file())
             if (path / STRUCTURE_FILE).is_file() or not inner:
@@ -124,5 +124,5 @@ class MotionLibrary:
 
 
 def shipped_motions() -> list[str]:
-    """Names of the clips that come with the library."""
-    return sorted(found.name for found in SHIPPED.iterdir() if (found / STRUCTURE_FILE).is_file())
+    """Names of the clips, and of folders of clips, that come with the library."""
+    return sorted({found.relative_to(SHIPPED).parts[0] for found in SHIPPED.rglob(STRUCTURE_FILE)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -13,12 +15,18 @@ from gaitway.envs.wrappers import innermost
 
 
 def record(
-    env: VecEnv, act: Actor, seconds: float = 4.0, warmup: float = 1.0, seed: int = 0, episodes: int = 20
+    env: VecEnv,
+    act: Actor,
+    seconds: float = 4.0,
+    warmup: float = 1.0,
+    seed: int = 0,
+    episodes: int = 20,
+    bodies: Sequence[str] | None = None,
 ) -> Clip:
     """The first `seconds` without an end of an episode, from `warmup` seconds after its start on.
 
     `env` is a native task, of which the first instance is recorded: qpos and qvel as they are when the policy sees
-    them. After so many `episodes` that ended too early it is given up.
+    them. After so many `episodes` that ended too early it is given up. `bodies` as in `Skeleton.clip`.
     """
     task = getattr(innermost(env), "task", None)
     if not isinstance(task, BatchTask):
@@ -42,7 +50,8 @@ def record(
                 qpos, qvel = (np.array(each) for each in zip(*states, strict=True))
                 robot = getattr(task, "robot", None)
                 meta = {"task": env.spec.id, "seed": seed} | ({} if robot is None else {"robot": robot.name})
-                return skeleton.clip(qpos, qvel, 1.0 / dt, name=env.spec.id.replace("/", "_"), meta=meta)
+                name = env.spec.id.replace("/", "_")
+                return skeleton.clip(qpos, qvel, 1.0 / dt, bodies, name=name, meta=meta)
             with torch.no_grad():
                 step = env.step(act(obs))
             obs, age = step.obs, age + 1

@@ -130,7 +130,7 @@ class Skeleton:
         self, qpos: np.ndarray, qvel: np.ndarray, fps: float, bodies: Sequence[str] | None = None, **facts: object
     ) -> Clip:
         """A clip of states [F, nq] and [F, nv], with the poses of `bodies` beside that of the root (None: all bodies
-        that hang on it)."""
+        that hang on it); names of sites and geoms stand for their places on a body, such as feet."""
         frames = self.frames(qpos, qvel)
         if bodies is None:
             below = [number for number in range(1, self.model.nbody) if self.model.body_rootid[number] == self._body]
@@ -241,18 +241,34 @@ class Skeleton:
 
     def _poses(self, qpos: np.ndarray, qvel: np.ndarray, bodies: Sequence[str]) -> list[np.ndarray]:
         """Positions, rotations, velocities and angular velocities of bodies, by forward kinematics."""
-        data, numbers = mujoco.MjData(self.model), [self.model.body(name).id for name in bodies]
-        shape = (len(qpos), len(numbers))
+        data, objects = mujoco.MjData(self.model), [self._object(name) for name in bodies]
+        shape = (len(qpos), len(objects))
         positions, rotations, both = np.zeros((*shape, 3)), np.zeros((*shape, 4)), np.zeros((*shape, 6))
         for frame in range(len(qpos)):
             data.qpos[:], data.qvel[:] = qpos[frame], qvel[frame]
             mujoco.mj_kinematics(self.model, data)
             mujoco.mj_comPos(self.model, data)
             mujoco.mj_comVel(self.model, data)
-            positions[frame], rotations[frame] = data.xpos[numbers], data.xquat[numbers]
-            for place, number in enumerate(numbers):
-                mujoco.mj_objectVelocity(self.model, data, mujoco.mjtObj.mjOBJ_XBODY, number, both[frame, place], 0)
+            for place, (kind, number) in enumerate(objects):
+                if kind == mujoco.mjtObj.mjOBJ_XBODY:
+                    positions[frame, place], rotations[frame, place] = data.xpos[number], data.xquat[number]
+                else:
+                    is_site = kind == mujoco.mjtObj.mjOBJ_SITE
+                    at, turned = (data.site_xpos, data.site_xmat) if is_site else (data.geom_xpos, data.geom_xmat)
+                    positions[frame, place] = at[number]
+                    mujoco.mju_mat2Quat(rotations[frame, place], turned[number])
+                mujoco.mj_objectVelocity(self.model, data, kind, number, both[frame, place], 0)
         return [positions, rotations, both[..., 3:].copy(), both[..., :3].copy()]
+
+    def _object(self, name: str) -> tuple[mujoco.mjtObj, int]:
+        """What `name` is in the model, and its number: a body, a site or a geom."""
+        kinds = mujoco.mjtObj
+        pairs = ((kinds.mjOBJ_BODY, kinds.mjOBJ_XBODY), (kinds.mjOBJ_SITE,) * 2, (kinds.mjOBJ_GEOM,) * 2)
+        for known, kind in pairs:
+            number = mujoco.mj_name2id(self.model, known, name)
+            if number >= 0:
+                return kind, number
+        raise MotionError(f"{self.name} has no body, site or geom {name!r}")
 
 
 class Fit:

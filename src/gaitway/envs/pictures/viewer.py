@@ -18,6 +18,8 @@ from gaitway.envs.pictures.scene import Scene, native_task
 from gaitway.envs.pictures.window import PlainWindow, real_time, screen_problem
 from gaitway.envs.vec_env import VecEnv
 
+KEY_NAMES = {262: "right", 263: "left", 264: "down", 265: "up", 32: "space"}
+"""GLFW's numbers of keys."""
 CLOSING_S = 10.0
 """How long a window may take to close."""
 
@@ -61,7 +63,9 @@ class Pace:
 class SceneWindow:
     """MuJoCo's viewer of instance 0 of a native environment, with the decorated model."""
 
-    def __init__(self, env: VecEnv, camera: str | int | None = None) -> None:
+    def __init__(
+        self, env: VecEnv, camera: str | int | None = None, press: Callable[[str], None] | None = None
+    ) -> None:
         task = native_task(env)
         if task is None:
             raise ScreenError(f"{env.spec.id} is no native environment; MuJoCo's viewer cannot show it")
@@ -77,7 +81,11 @@ class SceneWindow:
         self._pace = Pace(env.spec.control_dt)
         others = set(threading.enumerate())
         self._handle = viewer.launch_passive(
-            self._scene.model, self._scene.data, show_left_ui=False, show_right_ui=False
+            self._scene.model,
+            self._scene.data,
+            key_callback=None if press is None else lambda code: press(KEY_NAMES.get(code, "")),
+            show_left_ui=False,
+            show_right_ui=False,
         )
         self._threads = [thread for thread in threading.enumerate() if thread not in others]
         with self._handle.lock():
@@ -103,20 +111,28 @@ class SceneWindow:
 class PictureWindow(PlainWindow):
     """The environment's own pictures of instance 0 in a plain window."""
 
-    def __init__(self, env: VecEnv, size: tuple[int, int] = (640, 480)) -> None:
+    def __init__(
+        self, env: VecEnv, size: tuple[int, int] = (640, 480), press: Callable[[str], None] | None = None
+    ) -> None:
         problem = screen_problem()
         if problem is not None:
             raise ScreenError(problem.split(";")[0])
-        super().__init__(lambda: env.render(0, *size), size, real_time(env.spec))
+        super().__init__(lambda: env.render(0, *size), size, real_time(env.spec), press)
 
 
-def open_screen(env: VecEnv, size: tuple[int, int] = (640, 480), camera: str | int | None = None) -> Screen:
-    """The best window there is for `env`; a ScreenError where there is none."""
+def open_screen(
+    env: VecEnv,
+    size: tuple[int, int] = (640, 480),
+    camera: str | int | None = None,
+    press: Callable[[str], None] | None = None,
+) -> Screen:
+    """The best window there is for `env`; a ScreenError where there is none. `press` is told keys by name: up, down,
+    left, right, space."""
     if not has_screen():
         raise ScreenError("there is no screen here (DISPLAY is not set)")
     if native_task(env) is not None and viewer_problem() is None:
-        return SceneWindow(env, camera)
-    return PictureWindow(env, size)
+        return SceneWindow(env, camera, press)
+    return PictureWindow(env, size, press)
 
 
 def has_screen() -> bool:

@@ -20,11 +20,18 @@ FPS_WITHOUT_CLOCK = 30.0
 class PlainWindow:
     """Shows what `draw` returns, uint8 `[height, width, 3]`, at most `fps` times a second (0: as fast as it goes).
 
-    Where there is no screen, one logged sentence says so and `show` does nothing from then on.
+    `press` is told the names of keys. Where there is no screen, one logged sentence says so and `show` does nothing
+    from then on.
     """
 
-    def __init__(self, draw: Callable[[], np.ndarray], size: tuple[int, int], fps: float) -> None:
-        self.draw, self.size, self._fps = draw, size, fps
+    def __init__(
+        self,
+        draw: Callable[[], np.ndarray],
+        size: tuple[int, int],
+        fps: float,
+        press: Callable[[str], None] | None = None,
+    ) -> None:
+        self.draw, self.size, self._fps, self._press = draw, size, fps, press
         self._screen: Any = None
         self._clock: Any = None
         self.is_open = True
@@ -60,7 +67,11 @@ class PlainWindow:
             self._clock = pygame.time.Clock()
         self._screen.blit(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), (0, 0))
         pygame.display.flip()
-        if any(event.type == pygame.QUIT for event in pygame.event.get()):
+        events = pygame.event.get()
+        for event in events:
+            if event.type == pygame.KEYDOWN and self._press is not None:
+                self._press(pygame.key.name(event.key))
+        if any(event.type == pygame.QUIT for event in events):
             self.close()
         elif self._fps > 0:
             self._clock.tick(self._fps)

@@ -80,6 +80,8 @@ SIZES: dict[str, tuple[dict[str, int], int, int]] = {
     **{f"pup12/field_{name}": ({"policy": 87}, 12, 1000) for name in FIELDS},
     "pup12/field": ({"policy": 87, "student": 48, "depth": 1}, 12, 1500),
     "pup12/recovery": ({"policy": 45, "critic": 141}, 12, 300),
+    "pup12/amp_trot": ({"policy": 45, "critic": 141, "amp": 46}, 12, 500),
+    "pup12/amp_gaits": ({"policy": 45, "critic": 141, "amp": 46}, 12, 500),
     "pup4/velocity": ({"policy": 16, "critic": 63}, 4, 1000),
     "walker/velocity": ({"policy": 22, "critic": 77}, 6, 800),
     "humanoid/velocity": ({"policy": 72, "critic": 188}, 21, 800),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -17,13 +17,17 @@ from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, BatchTask, Rows
 from gaitway.envs.legged.commands import Commands
 from gaitway.envs.legged.config import LeggedConfig
 from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose
+from gaitway.envs.legged.gaits import Gait
 from gaitway.envs.legged.logic import LeggedLogic
 from gaitway.envs.legged.metrics import figures
-from gaitway.envs.legged.observations import PRIVILEGED_ALIAS, Observations
+from gaitway.envs.legged.mirror import Sides, images
+from gaitway.envs.legged.observations import AMP, PRIVILEGED_ALIAS, Observations
 from gaitway.envs.legged.presets import PRESETS
 from gaitway.envs.legged.randomise import MODEL_FIELDS, Places, write_model
 from gaitway.envs.legged.rewards import SUBSTEP_TERMS, TERMINATION, Rewards
 from gaitway.envs.legged.terrain.surroundings import SUCCESS, Surroundings
+from gaitway.envs.motions.features import GROUP as AMP_GROUP
+from gaitway.envs.motions.features import MotionFeatures
 from gaitway.envs.robots import world
 from gaitway.envs.robots.legged import LeggedView, RobotError
 from gaitway.envs.robots.registry import get_legged_robot
@@ -99,7 +103,7 @@ class LeggedTask(BatchTask):
         self.metrics = self._logic.metrics
         self.flags = ("fell", *((SUCCESS,) if on_track else ()))
         self.reductions = {} if around is None else around.reductions
-        self.pooled = figures(view.mass) | ({} if around is None else around.pooled)
+        self.pooled = figures(robot.feet, view.mass) | ({} if around is None else around.pooled)
         self.camera = None if around is None else TERRAIN_CAMERA
         self.max_episode_steps = round(config.episode_seconds / self.control_dt)
         self.action, self.drive = action_spec(actions), view.drive()
@@ -108,6 +112,15 @@ class LeggedTask(BatchTask):
         self.fault_reward = paid[0] * self.control_dt if paid else 0.0
         self._records = any(name in SUBSTEP_TERMS for name in rewards.names)
         self.facts = {"legged": self._facts()}
+        if actions.gait is not None:
+            self.facts["gait"] = actions.gait.facts
+        mirror = view.mirrored()
+        if mirror is not None and not view.is_planar:
+            self.facts["mirror"] = images(
+                observations.leaves, config.action, config.gait.name, Sides(*(each.tolist() for each in mirror))
+            )
+        if observations.leaves.get(AMP_GROUP) == AMP:
+            self.facts[AMP_GROUP] = MotionFeatures(robot.joints, "free", self.foot_names).facts
 
     def add_surroundings(self, spec: mujoco.MjSpec) -> None:
         add_terrain(spec, self._around)
@@ -274,6 +287,25 @@ class LeggedTask(BatchTask):
             begins.numpy(), ways.numpy(), geomgroup=TERRAIN_GROUP, ids=rows.numpy().astype(np.int32)
         )
         self._logic.hold_images(rows, torch.from_numpy(distance))
+
+    @property
+    def foot_names(self) -> tuple[str, ...]:
+        """The feet by name, as bodies of a clip: a geom of each."""
+        return tuple(self.model.geom(int(geoms[0])).name for geoms in self.view.foot_geoms)
+
+    def tell(self, command: Sequence[float]) -> None:
+        """From now on all instances have this command (x, y, turn); what they see next shows it."""
+        logic = self._logic
+        logic.commands.held = LIKE.new_tensor(command)
+        logic.memory["command"][:] = logic.commands.held
+
+    @property
+    def gait(self) -> Gait:
+        """The gait that actions steer or correct."""
+        found = self._logic.actions.gait
+        if found is None:
+            raise ValueError(f"{self.id} has no gait; its action is {self.config.action}, use a gait mode")
+        return found
 
     def report(self) -> str:
         """The robot, as a table."""
