@@ -94,7 +94,8 @@ def run(name: str, seed: int, files: dict[str, str], steps: int | None) -> dict[
         learnt = train(total_steps=total, run_dir=f"{place}/run", **whole)
         found = load(learnt.path, "last").evaluate(EPISODES)
         lines = [json.loads(line) for line in (Path(place) / "run" / "metrics.jsonl").read_text().splitlines()]
-    last = {key: value for key, value in lines[-1].items() if key.startswith(("share/", "train/", "loss/", "bandit/"))}
+    told = {key: value for line in lines for key, value in line.items()}
+    last = {key: value for key, value in told.items() if key.startswith(("share/", "train/", "loss/", "bandit/"))}
     return {
         "score": found["score"], "fell": found["fell"], "untrained": floor["score"], "steps": total,
         "seconds": round(time.process_time() - started, 1), "metrics": last,
