@@ -69,7 +69,7 @@ AGENTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def run(name: str, seed: int, files: dict[str, str], steps: int | None) -> dict[str, Any]:
+def run(name: str, seed: int, files: dict[str, str], steps: int | None, course: str = COURSE) -> dict[str, Any]:
     """One run: the score at its end and before its first update."""
     settings = json.loads(json.dumps(AGENTS[name]))
     skills = settings["agent"].get("skills")
@@ -78,7 +78,7 @@ def run(name: str, seed: int, files: dict[str, str], steps: int | None) -> dict[
     total = steps or settings.pop("total_steps", 8000)
     settings.pop("total_steps", None)
     whole: dict[str, Any] = {
-        "env": {"id": COURSE, "num_envs": 20},
+        "env": {"id": course, "num_envs": 20},
         "evaluation": {"interval": 0, "episodes": EPISODES, "metric": "score", "stochastic": False},
         "checkpoints": {"interval": 10**9},
         "seed": seed,
@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--agents", nargs="+", default=list(AGENTS), choices=list(AGENTS))
+    parser.add_argument("--course", default=COURSE, help="point/duck (default), or point/corridor, without bars")
     parser.add_argument("--steps", type=int, default=None, help="samples of every agent (default: as above)")
     given = parser.parse_args()
     files = {"SKILLS": given.skills, "SCALE": given.scale}
@@ -120,9 +121,9 @@ def main() -> None:
             continue
         scores = []
         for seed in given.seeds:
-            key = f"{name}, seed {seed}"
+            key = f"{name}, {given.course}, seed {seed}"
             if key not in runs:
-                runs[key] = run(name, seed, files, given.steps)
+                runs[key] = run(name, seed, files, given.steps, given.course)
                 told = known | {"benchmark": "hierarchy_toy", "commit": revision(), "machine": machine()}
                 if given.out is not None:
                     given.out.write_text(json.dumps(told, indent=1) + "\n")
