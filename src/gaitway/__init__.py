@@ -34,7 +34,11 @@ register_gymnasium_ids()
 if TYPE_CHECKING:
     from gaitway.agents.actor_critic import ActorCritic
     from gaitway.agents.actor_critic_config import ActorCriticConfig
-    from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic, DeterministicActorCriticConfig
+    from gaitway.agents.deterministic_actor_critic import (
+        DeterministicActorCritic,
+        DeterministicActorCriticConfig,
+        SingleCriticConfig,
+    )
     from gaitway.agents.explorers import EpsilonGreedy, GaussianNoise, OrnsteinUhlenbeck, Softmax, UniformActor
     from gaitway.agents.policy import InferencePolicy, Policy
     from gaitway.agents.policy_agents import (
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
     from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
     from gaitway.algorithms.ddpg import DDPG, DDPGConfig
     from gaitway.algorithms.dqn import DQN, DQNConfig
-    from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig
+    from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig, EvolvedActorConfig
     from gaitway.algorithms.ppo import PPO, PPOConfig
     from gaitway.algorithms.reinforce import Reinforce, ReinforceConfig
     from gaitway.algorithms.sac import SAC, SACConfig

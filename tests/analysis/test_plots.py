@@ -14,6 +14,7 @@ from gaitway.analysis.plots import (
     COLOURS,
     align,
     bootstrap_interval,
+    chosen_figure,
     comparison_figure,
     iqm,
     learning_curve_figure,
@@ -40,7 +41,7 @@ def write_run(folder, values, seed=0, rate=0.1, kind="eval", steps=None):
 
 
 def lines_of(axes):
-    return {line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in axes.get_lines()}
+    return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()}
 
 
 def test_learning_curve_shows_training_and_evaluation(tmp_path):
@@ -54,6 +55,26 @@ def test_learning_curve_shows_training_and_evaluation(tmp_path):
     assert returns.get_ylabel() == "return per episode"
     assert lengths.get_ylabel() == "episode length [steps]"
     assert figure.get_suptitle() == "run, toy/Walk, seed 4"
+
+
+def test_returns_of_zero_and_random_actions_are_lines_in_every_return_plot(tmp_path):
+    runs = [write_run(tmp_path / f"run{seed}", [1.0, 5.0, 6.0], seed=seed) for seed in (0, 1)]
+    for run, zero in zip(runs, (2.0, 4.0), strict=True):
+        scores = {"zero": {"mean": zero, "noise": 0.1}, "random": {"mean": 0.5}}
+        (run / "preflight.json").write_text(json.dumps({"returns": scores}))
+    one, both = load_run(runs[0]), load_runs(runs)
+    for axes, zero in (
+        (learning_curve_figure(one).axes[0], 2.0),
+        (comparison_figure(group_runs(both)).axes[0], 3.0),
+        (chosen_figure(both, ["eval/return"]).axes[0], 3.0),
+    ):
+        lines = lines_of(axes)
+        assert lines["zero actions"][1] == [zero, zero]
+        assert lines["random actions"][1] == [0.5, 0.5]
+    assert "zero actions" not in lines_of(learning_curve_figure(one).axes[1]), "a length is no return"
+    other = write_run(tmp_path / "other", [1.0, 2.0])
+    (other / "config.yaml").write_text("env: {id: toy/Other}\n")
+    assert "zero actions" not in lines_of(chosen_figure(load_runs([*runs, other]), ["eval/return"]).axes[0])
 
 
 def test_speed_gets_a_panel_where_there_is_one(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,10 @@ def run(tmp_path_factory):
 def test_the_run_folder_holds_everything(run):
     names = {path.name for path in run.iterdir()}
     assert {"config.yaml", "contract.json", "code.json", "summary.json", "metrics.jsonl", "run.log", "plots"} <= names
+    assert {"preflight.json", "wiring.json"} <= names
+    wiring = {row["variable"]: row for row in json.loads((run / "wiring.json").read_text())["variables"]}
+    assert wiring["action"]["writers"] == ["ActorCritic"]
+    assert wiring["action"]["readers"] == ["Advance"]
     assert os.readlink(run / "checkpoints" / "last") == "512"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["steps"] == 512
@@ -39,6 +44,10 @@ def test_the_run_folder_holds_everything(run):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert {"loss/surrogate", "loss/value", "train/return"} <= set().union(*lines)
     assert any("eval/return" in line for line in lines)
+    shares = {name: value for name, value in lines[-2].items() if name.startswith("time/share_")}
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["time/share_evaluate"] > 0.0
+    assert shares["time/share_film"] == 0.0
 
 
 def test_info(run, capsys):
@@ -222,6 +231,23 @@ def test_an_existing_run_folder_is_not_overwritten(run, capsys):
     assert main(["train", *TINY, f"run_dir={run}"]) == 1
     assert "gaitway resume" in capsys.readouterr().err
     assert (run / "config.yaml").read_bytes() == before
+
+
+def test_resume_changes_no_settings_and_never_in_silence(run, tmp_path, capsys):
+    copy, new = tmp_path / "copy", tmp_path / "new"
+    shutil.copytree(run, copy, symlinks=True)
+    assert main(["resume", str(copy), "algorithm.learning_rate=1e-05"]) == 1
+    said = capsys.readouterr().err
+    assert "'algorithm.learning_rate=1e-05' is refused: resume goes on with a run as it was begun" in said
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("  learning_rate: 0.0003", "  learning_rate: 1.0e-05"))
+    assert main(["resume", str(copy), "more=128"]) == 1
+    told = capsys.readouterr().err
+    assert f"algorithm.learning_rate is 1e-05 in {copy}/config.yaml, but the checkpoint goes on with 0.0003" in told
+    (copy / "config.yaml").write_text(text)
+    command = shlex.split(said.partition("`gaitway ")[2].partition("`")[0].replace("NEW", str(new)))
+    assert main([*command, "total_steps=128", "--quiet"]) == 0, "what the sentence says works"
+    assert "learning_rate: 1.0e-05" in (new / "config.yaml").read_text()
 
 
 def test_a_folder_without_checkpoint_starts_over_on_resume_and_is_refused_elsewhere(run, tmp_path, capsys):

@@ -16,11 +16,12 @@ import torch
 from gaitway.cli import play as play_module
 from gaitway.cli.main import main
 from gaitway.cli.play import watch
-from gaitway.cli.players import ZeroPolicy, chosen_run
+from gaitway.cli.players import chosen_run
 from gaitway.core.seeding import stream
 from gaitway.envs.pictures.render import rendering_problem
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import ActionSpec
+from gaitway.runners.baselines import ZeroPolicy
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.encoders import video_problem
 

@@ -294,15 +294,54 @@ def test_pictures_and_texts_reach_tensorboard(tmp_path: Path) -> None:
     assert (text.step, text.tensor_proto.string_val[0]) == (6, b"hello")
 
 
+def test_pictures_and_texts_are_kept_in_the_run_folder(tmp_path: Path, caplog: Any) -> None:
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    green = np.zeros((2, 8, 6, 3), np.uint8)
+    green[0, ..., 1] = 255
+    with Logger(tmp_path) as logger:
+        logger.add_images("eval/pictures", green, 4)
+        logger.prefixed("eval/").add_images("one", green[0], 4)
+        logger.add_video("film", green, 5, fps=10)
+        logger.add_text("note", "hello <b>", 6)
+        logger.add_text("note", "again", 7)
+        logger.add_html("..", "<p>", 8)
+        logger.add_figure("x" * 300, Figure(figsize=(1, 0.5)), 9)
+    media = tmp_path / "media"
+    files = sorted(str(path.relative_to(media)) for path in media.rglob("*") if path.is_file())
+    long = next(path for path in files if path.startswith("xx"))
+    assert files == [
+        "%2E%2E/8.html", "eval%2Fone/4.png", "eval%2Fpictures/4_0.png", "eval%2Fpictures/4_1.png", "film/5.gif",
+        "note/6.txt", "note/7.txt", long,
+    ]  # fmt: skip
+    assert long.endswith("/9.png")
+    assert len(long) < 255
+    assert Image.open(media / "eval%2Fpictures/4_0.png").getpixel((3, 3)) == (0, 255, 0)
+    assert Image.open(media / "film/5.gif").n_frames == 2
+    assert (media / "note/6.txt").read_text() == "hello <b>"
+    assert caplog.text == ""
+
+
+def test_what_cannot_be_kept_is_said_once_and_ends_nothing(tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "media").write_text("in the way")
+    with Logger(tmp_path) as logger:
+        for step in range(2):
+            logger.add_text("note", "hello", step)
+            logger.log(step, {"a": 1.0})
+    assert caplog.text.count("note is not kept in") == 1
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_a_picture_that_nobody_takes_is_mentioned_once(tmp_path: Path, caplog: Any) -> None:
-    with Logger(tmp_path) as logger, Logger(None) as silent:
+    with Logger(tmp_path, media=False) as logger, Logger(None) as silent:
         for step in range(2):
             logger.add_text("note", "hello", step)
             silent.add_text("note", "hello", step)
         logger.add_html("report", "<p>", 1)
         logger.add_video("film", tmp_path / "absent.mp4", 1)
-    assert caplog.text.count("note goes nowhere: nobody takes a text; set logging.tensorboard or logging.wandb") == 1
-    assert caplog.text.count("report goes nowhere: nobody takes a html; set logging.wandb") == 1
+    assert caplog.text.count("note goes nowhere: nobody takes a text; set logging.media=true") == 1
+    assert caplog.text.count("report goes nowhere: nobody takes a html; set logging.media=true") == 1
     assert caplog.text.count("film is not shown: there is no file") == 1
     assert caplog.text.count("goes nowhere") == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import sys
 import types
 from pathlib import Path
@@ -85,10 +86,32 @@ def test_it_is_offline_by_default_and_gets_the_config(tmp_path: Path, wandb: Fak
         "config": {"seed": 3},
         "dir": str(tmp_path),
         "name": tmp_path.name,
+        "id": json.loads((tmp_path / "wandb.json").read_text())["id"],
+        "resume": "allow",
     }
     assert settings == expected
     assert said == ("log", (5, {"a": 1.5, "time/seconds": 2}, True))
     assert ended == ("finish", 0)
+
+
+def test_whoever_logs_into_the_folder_again_goes_on_with_its_run(tmp_path: Path, wandb: FakeWandb) -> None:
+    for folder, options in (
+        (tmp_path / "a", {}),
+        (tmp_path / "a", {}),
+        (tmp_path / "b", {}),
+        (tmp_path / "a", {"id": "mine"}),
+    ):
+        with Logger(folder, wandb=options) as logger:
+            logger.log(1, {"a": 1.0})
+            logger.log(len(wandb.told) + 2, {"a": 2.0})
+    first, second, other, named = (what["id"] for name, what in wandb.told if name == "init")
+    assert first == second
+    assert first != other
+    assert named == "mine"
+    (tmp_path / "a" / "wandb.json").write_text("{torn")
+    with Logger(tmp_path / "a", wandb={}) as logger:
+        logger.log(100, {"a": 1.0})
+    assert wandb.told[-3][1]["id"] not in (first, "mine")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ UNITS = {"return": "return per episode", "length": "episode length [steps]", "sp
 """Axis labels of the learning curve's metrics, by the part of their name after the slash."""
 ENTROPY_LOSS = "loss/entropy"
 """Minus the entropy, because losses are minimised."""
+BASELINES = {"zero": "--", "random": ":"}
+"""What `preflight.json` has returns of -> how their lines are drawn."""
 RETURNS = ("return_std", "stochastic_return")
 """What an evaluation tells about the return besides its mean."""
 
@@ -83,6 +85,8 @@ def chosen_figure(runs: Sequence[Run], names: Sequence[str]) -> Figure:
                 series = run.series(name)
                 text = label if number == 0 else None
                 axes.plot(series.index, series, color=colour, linewidth=1.0, label=text)
+        if name.endswith("/return"):
+            draw_baselines(axes, runs)
         _label(axes, name, runs)
     if len(runs) > 1:
         panels[0].legend(loc="best")
@@ -145,7 +149,9 @@ def comparison_figure(
         if len(members) > 1:
             low, high = bootstrap_interval(values, centre) if band == "bootstrap" else (values.min(0), values.max(0))
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    _label(axes, UNITS.get(name, name), [run for runs in groups.values() for run in runs])
+    if name == "return":
+        draw_baselines(axes, runs)
+    _label(axes, UNITS.get(name, name), runs)
     axes.legend(loc="best")
     where = "evaluation" if kind == "eval" else "training"
     middle = "interquartile mean" if estimate == "iqm" else "mean"
@@ -185,10 +191,29 @@ def _curves(run: Run, names: Sequence[str], title: str) -> Figure | None:
             marker = "o" if len(evaluation) <= 40 else ""
             label = "evaluation, deterministic"
             axes.plot(evaluation.index, evaluation, color=COLOURS[0], marker=marker, markersize=3.5, label=label)
+        if name == "return":
+            draw_baselines(axes, [run])
         _label(axes, UNITS.get(name, name.replace("_", " ")), [run])
     panels[0].legend(loc="best")
     figure.suptitle(title)
     return figure
+
+
+def draw_baselines(axes: Axes, runs: Sequence[Run]) -> None:
+    """What zero and random actions return, as lines, where all runs have the same task."""
+    if len({_task(run) for run in runs}) != 1:
+        return
+    for name, style in BASELINES.items():
+        known = [run.baselines()[name] for run in runs if name in run.baselines()]
+        if known:
+            axes.axhline(float(np.mean(known)), color="0.45", linestyle=style, linewidth=1.0, label=f"{name} actions")
+
+
+def _task(run: Run) -> str:
+    """What is evaluated, whatever the number of instances."""
+    env, evaluation = run.config.get("env"), run.config.get("evaluation")
+    task = {key: value for key, value in env.items() if not key.startswith("num_")} if isinstance(env, dict) else env
+    return str((task, evaluation.get("env") if isinstance(evaluation, dict) else None))
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:

@@ -19,7 +19,7 @@ from gaitway.analysis.metrics_file import METRICS, PACKED_METRICS, MetricsFile, 
 from gaitway.core.config import flatten, read_config
 from gaitway.core.run_names import nearest_runs
 
-PER_RUN_KEYS = ("seed", "run_dir")
+PER_RUN_KEYS = ("seed", "run_dir", "preflight")
 """Top-level config keys in which runs of one group may differ."""
 MAX_LABEL = 60
 """Characters; groups that differ in more than fits are called by the folder of their first run."""
@@ -36,6 +36,8 @@ class Run:
     """summary.json, empty if the run did not get that far."""
     metrics: pd.DataFrame = field(repr=False)
     """One row per environment step count that was logged (the index), one float column per metric, NaN where absent."""
+    preflight: dict[str, Any] = field(default_factory=dict, repr=False)
+    """preflight.json, what was known before the first step; empty if nobody looked."""
 
     @property
     def name(self) -> str:
@@ -44,6 +46,13 @@ class Run:
     @property
     def seed(self) -> int | None:
         return self.config.get("seed")
+
+    def baselines(self) -> dict[str, float]:
+        """The mean returns of `zero` and `random` actions on the evaluation seeds, as far as they were measured."""
+        found = self.preflight.get("returns")
+        scores = found if isinstance(found, dict) else {}
+        means = {name: score.get("mean") for name, score in scores.items() if isinstance(score, dict)}
+        return {name: float(mean) for name, mean in means.items() if isinstance(mean, int | float)}
 
     def series(self, name: str) -> pd.Series:
         """The logged values of one metric, without gaps; empty if it was never logged."""
@@ -90,10 +99,14 @@ class _Known:
 
     def read(self) -> Run:
         config = self._file("config.yaml", read_config)
-        summary = self._file("summary.json", _read_summary)
-        table, run = self.metrics.table(), self.run
-        if run is None or not (run.config is config and run.summary is summary and run.metrics is table):
-            self.run = run = Run(self.folder, config, summary, table)
+        summary, preflight = (self._file(name, _read_json) for name in ("summary.json", "preflight.json"))
+        known = (config, summary, self.metrics.table(), preflight)
+        run = self.run
+        if run is None or any(
+            new is not old
+            for new, old in zip(known, (run.config, run.summary, run.metrics, run.preflight), strict=True)
+        ):
+            self.run = run = Run(self.folder, *known)
         return run
 
     def _file(self, name: str, load: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
@@ -105,7 +118,7 @@ class _Known:
         return known[1]
 
 
-def _read_summary(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError) as error:

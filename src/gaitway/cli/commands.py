@@ -6,8 +6,9 @@ import argparse
 import contextlib
 import logging
 import sys
+import time
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import yaml
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.analysis.plots import plot_run
 from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, build_runner, need_named
-from gaitway.cli.checks import check_evaluation, check_memory, judge_run
+from gaitway.cli.checks import anew, check_evaluation, check_memory, check_rates, judge_run
 from gaitway.cli.collect import collect, whole_number
 from gaitway.cli.compare import compare
 from gaitway.cli.compose import DEFAULT, Composed, write_config
@@ -28,6 +29,7 @@ from gaitway.cli.from_run import student_of, successor_of
 from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, device_of, evaluate
 from gaitway.cli.look import info, list_what, plot
+from gaitway.cli.look_ahead import look_ahead
 from gaitway.cli.motion import motion_check, motion_convert, motion_generate, motion_info, motion_record, motion_view
 from gaitway.cli.open_run import open_run
 from gaitway.cli.play import play
@@ -47,6 +49,7 @@ from gaitway.runners.code_archive import archive_code
 from gaitway.runners.judge import Trial
 from gaitway.runners.logger import Logger, setup_log
 from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
+from gaitway.runners.preflight import Pace
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder, RunFolderTakenError
 
@@ -77,10 +80,13 @@ __all__ = [
 ]
 
 NOT_COMPARED = (
-    "run_dir", "total_steps", "data.path", "data.sha256", "init_from.run", "env.num_threads", "torch_threads",
+    "run_dir", "total_steps", "preflight", "data.path", "data.sha256", "init_from.run", "env.num_threads",
+    "torch_threads",
 )  # fmt: skip
 """What `--or-resume` does not ask of a run that is there: where it is, how long it shall be, what was chosen or made
 whole when it began."""
+NAMES = {each.name for each in fields(TrainConfig)}
+"""Sections and keys of a configuration."""
 log = logging.getLogger("gaitway")
 
 
@@ -91,6 +97,8 @@ def train(options: argparse.Namespace) -> int:
     if options.seeds is not None or options.multirun:
         if options.show_config or options.or_resume:
             raise ConfigError("--seeds and -m make a sweep; go on with one by `gaitway sweep --resume DIR`")
+        if options.dry_run:
+            raise ConfigError("--dry-run looks at one run; leave --seeds and -m out")
         return short_form(options, overrides)
     return _train(options, *compose_run(overrides, options.config_dir))
 
@@ -117,7 +125,7 @@ def _train(options: argparse.Namespace, config: TrainConfig, composed: Composed)
         found = RunFolder(config.run_dir)
         if found.config.is_file() and found.code.is_file():
             return _go_on(found, config, composed, options.quiet)
-    return begin(config, composed, options.quiet)[0]
+    return begin(config, composed, options.quiet, dry=getattr(options, "dry_run", False))[0]
 
 
 def _go_on(folder: RunFolder, config: TrainConfig, composed: Composed, quiet: bool) -> int:
@@ -147,15 +155,20 @@ def is_over(folder: RunFolder) -> bool:
     return facts.get("stopped_by") in ("threshold", "patience", "pruned")
 
 
-def begin(config: TrainConfig, composed: Composed, quiet: bool, plan: Plan | None = None) -> tuple[int, Path]:
-    """Train a run from its first step, as it was composed; the exit code, and the folder of the run."""
+def begin(
+    config: TrainConfig, composed: Composed, quiet: bool, plan: Plan | None = None, dry: bool = False
+) -> tuple[int, Path]:
+    """Train a run from its first step, as it was composed; the exit code, and the folder of the run. With `dry` only
+    what is known before is said, and nothing is written."""
     need_named(config, "that")
     check_memory(config)
     config = pinned(config)
+    started = time.perf_counter()
     with build_env(config) as env, contextlib.ExitStack() as stack:
         # all this before the folder is made, so that a mistake leaves nothing behind
         algorithm = build_algorithm(config, env)
-        check_evaluation(config, env)
+        making_s = time.perf_counter() - started
+        pace = Pace(making_s, *check_evaluation(config, env))
         notes: list[str | None] = [init_from(config, algorithm)]
         if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
             notes.append(replay_memory(algorithm))
@@ -166,13 +179,24 @@ def begin(config: TrainConfig, composed: Composed, quiet: bool, plan: Plan | Non
         for note in notes if not quiet else []:
             if note is not None:
                 say(note)
+        ahead = look_ahead(config, env, algorithm, pace, dry)
+        del algorithm  # its memory, before the run's own is made
+        for line in ahead.lines() if dry or not quiet else []:
+            say(line)
+        if dry:
+            for sentence in ahead.warnings:
+                print(f"gaitway: warning: {sentence}", file=sys.stderr)
+            return 0, Path()
         config, folder = _begin(stack, config, composed.experiment)
+        if config.preflight:
+            folder.write_preflight(ahead.to_dict())
         write_config(folder.config, to_config(config), composed.sources)
         problem = folder.sign()
         if problem is not None:
             print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
         with UserCode({}):
-            return _run(config, folder, env, quiet, plan or Plan()), folder.path
+            plan = replace(plan or Plan(), warnings=tuple(ahead.warnings))
+            return _run(config, folder, env, quiet, plan), folder.path
 
 
 def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | None) -> tuple[TrainConfig, RunFolder]:
@@ -201,6 +225,12 @@ def _with_data(config: TrainConfig, data: Dataset | Trajectories) -> TrainConfig
 def resume(options: argparse.Namespace) -> int:
     device, limits = device_of(options.limits)
     folder = RunFolder.open(options.run)
+    settings = [text for text in limits if text.partition("=")[0].partition(".")[0] in NAMES]
+    if settings:
+        raise ConfigError(
+            f"{settings[0]!r} is refused: resume goes on with a run as it was begun; begin another one with its "
+            f"weights by {anew(folder, settings[0])}"
+        )
     with folder.writing():  # first of all: what looks left over may be what another process is writing
         return _resume(folder, device, limits, options)
 
@@ -213,13 +243,15 @@ def _resume(folder: RunFolder, device: str | None, limits: list[str], options: a
     remove_leftovers(folder.checkpoints)
     checkpoint = options.checkpoint if checkpoints.steps() or options.checkpoint != "last" else None
     done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)
+    if checkpoint is not None:
+        check_rates(config, checkpoints.facts(checkpoint), folder)
     until = _target(done, limits)
     if checkpoint is not None and done >= (until or config.total_steps):
         print(f"nothing to do: {folder.path} is at step {done}; train on with `gaitway resume {folder.shown} more=1e6`")
         return 0
     if until is not None and until > config.total_steps:
         config = replace(config, total_steps=until)  # schedules stretch over the longer run
-    plan = Plan(checkpoint, until, options.fresh_replay, getattr(options, "trial", None))
+    plan = Plan(checkpoint, until, options.fresh_replay, trial=getattr(options, "trial", None))
     if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
     with build_env(config) as env:
@@ -240,6 +272,8 @@ class Plan:
     until: int | None = None
     """Environment steps to train to; None: the run's total_steps."""
     fresh_replay: bool = False
+    warnings: tuple[str, ...] = ()
+    """What is said before the first step."""
     trial: Trial | None = None
     """What evaluations are reported to, and who may end the run for them."""
 
@@ -248,7 +282,9 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
     """Train in a folder that this process holds."""
     setup_log(folder.log, config.log_level)
     sinks = config.logging
-    logger = Logger(folder.path, tensorboard=sinks.tensorboard, wandb=sinks.wandb, compress=sinks.compress)
+    logger = Logger(
+        folder.path, media=sinks.media, tensorboard=sinks.tensorboard, wandb=sinks.wandb, compress=sinks.compress
+    )
     progress = Progress(plan.until or config.total_steps, quiet=quiet, title=config.env.id)
     try:
         runner = build_runner(config, folder, env, progress=progress, logger=logger)
@@ -257,6 +293,8 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
             beginning = init_from(config, runner.algorithm)
             if beginning is not None:
                 log.info("it %s", beginning)
+            for sentence in plan.warnings:
+                log.warning("%s", sentence)
             logger.truncate(0)
             folder.write_contract(runner.env.spec.to_dict())
             archive_code(folder, config.repositories, sinks.code)

@@ -163,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="go on if there is a run in run_dir, so that one line survives restarts",
     )
+    train.add_argument("--dry-run", action="store_true", help="say what is known before the run and stop there")
     train.add_argument("--seeds", default=None, metavar="0..9", help="a run per seed: a sweep")
     train.add_argument("-m", "--multirun", action="store_true", help="key=a,b: a run per combination: a sweep")
     train.add_argument("--workers", type=count, default=1, help="of a sweep: runs at the same time")

@@ -19,7 +19,8 @@ from gaitway.cli.open_run import in_environment, open_run
 from gaitway.cli.train_config import TrainConfig
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.seeding import check_seed, stream
-from gaitway.envs.vec_env import ActionSpec, Observation, VecEnv
+from gaitway.envs.vec_env import Observation, VecEnv
+from gaitway.runners.baselines import ZeroPolicy
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.evaluate import Actor
 from gaitway.runners.film import Caption, captioned
@@ -46,21 +47,6 @@ class Player:
     """The same, for a corner of the picture."""
     show: int | None = None
     """Steps of a show that goes through the ends of episodes, skill after skill; None for a single episode."""
-
-
-class ZeroPolicy:
-    """The same action always: 0, or what is nearest to it within the limits; of choices, the first."""
-
-    def __init__(self, action: ActionSpec) -> None:
-        self._action = action.idle()
-
-    def __call__(self, obs: Observation) -> Tensor:
-        """Actions [B, ...] for observations `{group: [B, ...]}`."""
-        first = next(iter(obs.values()))
-        return self._action.to(first.device).expand(len(first), *self._action.shape)
-
-    def reset(self, mask: Tensor | None = None) -> None:
-        """Nothing is remembered."""
 
 
 class SkillsInTurn:

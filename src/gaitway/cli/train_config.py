@@ -137,6 +137,8 @@ class EnvConfig:
 class LoggingConfig:
     """Where metrics go beside metrics.jsonl."""
 
+    media: bool = True
+    """Pictures, texts and pages that are logged are kept in media/."""
     tensorboard: bool = False
     wandb: dict[str, Any] | None = None
     """Keyword arguments of wandb.init, e.g. {project: gait, group: walkers, mode: offline}, and interval_s, the least
@@ -192,6 +194,9 @@ class TrainConfig(RunnerConfig):
     off-policy learning on the CPU with batches and networks of 256 or more, beside which the simulator rests."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    preflight: bool = True
+    """Look ahead before the first step: memory, disk, duration, returns of zero and random actions, for 10 s or 2 % of
+    the run at most; the numbers of the run are the same without it."""
     repositories: tuple[str, ...] = ()
     """Further git repositories whose state is archived in the run folder."""
     env: EnvConfig = field(default_factory=EnvConfig)

@@ -125,8 +125,13 @@ def stored_kind(folder: str | Path) -> str | None:
 
 def atomic_write_text(path: str | Path, text: str) -> None:
     """Replace `path` by `text`, so that a reader sees the old or the new content and never a part."""
-    with _replacing(Path(path)) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_bytes(path: str | Path, content: bytes) -> None:
+    """The same for any content."""
+    with _replacing(Path(path)) as temporary, open(temporary, "xb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 

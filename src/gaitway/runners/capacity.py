@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -48,10 +48,14 @@ def check_instances(bytes_each: int, num_envs: int) -> None:
         )
 
 
+def rows_bytes(variables: Iterable[Variable]) -> int:
+    """What rows of these variables take, with their copy for learning."""
+    return COPIES * sum(each.rows * each.batch * math.prod(each.shape) * each.dtype.itemsize for each in variables)
+
+
 def check_rows(variables: Iterable[Variable], num_envs: int, rows: int, device: torch.device | str) -> None:
     """Refuse a rollout of `rows` steps of `num_envs` instances that does not fit beside its copy for learning."""
-    numbers = sum(each.rows * each.batch * math.prod(each.shape) * each.dtype.itemsize for each in variables)
-    needed, free = COPIES * numbers, free_memory(device)
+    needed, free = rows_bytes(variables), free_memory(device)
     if free is not None and needed > MARGIN * free:
         steps = max(two_digits(int(rows * num_envs * MARGIN * free / needed)), 1)
         raise ValueError(
@@ -69,6 +73,35 @@ def check_learning(parameters: int, device: torch.device | str) -> None:
             f"the networks have {parameters:,} parameters; learning them takes {in_words(needed)} on {device}, where "
             f"{in_words(free)} are free; use smaller layers in agent (actor_hidden, critic_hidden, ...)"
         )
+
+
+class Need(NamedTuple):
+    """What a part of a run will take."""
+
+    what: str
+    bytes: int
+    key: str
+    """The keys that make it smaller."""
+
+
+def check_together(needs: Sequence[Need], free: int | None, where: str) -> int:
+    """The bytes of all `needs`; a ValueError that names the largest of them if they do not fit beside each other."""
+    needed = sum(need.bytes for need in needs)
+    if free is not None and needed > MARGIN * free:
+        largest = max(needs, key=lambda need: need.bytes)
+        raise ValueError(
+            f"the run takes {in_words(needed)} {where}, where {in_words(free)} are free; the largest part is "
+            f"{largest.what} with {in_words(largest.bytes)}: lower {largest.key}"
+        )
+    return needed
+
+
+def stored_bytes(state: Any) -> int:
+    """What the tensors of a nested state take."""
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
+    return sum(stored_bytes(part) for part in parts)
 
 
 class LimitedTensors(TorchDispatchMode):

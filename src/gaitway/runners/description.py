@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,7 +52,11 @@ def write_run(runner: Runner, folder: RunFolder) -> None:
 
 
 def write_files(runner: Runner, folder: RunFolder) -> None:
-    """What the policy was made of and does not learn, such as a skill file: a copy in the folder, made once."""
+    """What is written once: who reads and writes which variable, and what the policy was made of and does not learn,
+    such as a skill file."""
+    wiring = getattr(runner, "wiring", None)
+    if wiring is not None and not folder.wiring.exists():
+        folder.write_wiring([asdict(row) for row in wiring.rows()])
     files = getattr(runner.policy, "files", None)
     for name, write in (files() if files is not None else {}).items():
         if not (folder.path / name).exists():

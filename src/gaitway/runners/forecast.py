@@ -44,7 +44,7 @@ class Forecast:
         self._is_told = True
         rate = made / seconds
         left = self.target - steps
-        parts = [f"{rate:,.0f} steps a second: {left:,} more take {_duration(left / rate)}", *self._memory()]
+        parts = [f"{rate:,.0f} steps a second: {left:,} more take {duration_in_words(left / rate)}", *self._memory()]
         return "; ".join(parts)
 
     def _memory(self) -> list[str]:
@@ -58,7 +58,7 @@ class Forecast:
         return held
 
 
-def _duration(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -26,6 +26,7 @@ from gaitway.core.files import atomic_write_text, writing_advice
 from gaitway.core.plain import plain
 from gaitway.runners.json_lines import JsonLines
 from gaitway.runners.media import Kind, image_array, video_array
+from gaitway.runners.media_folder import MediaFolder
 from gaitway.runners.tensorboard_sink import TensorBoardSink
 from gaitway.runners.wandb_sink import WandbSink, check_options
 
@@ -86,7 +87,7 @@ class Recorder:
         self.show("text", name, _text(name, text), step)
 
     def add_html(self, name: str, page: str, step: int) -> None:
-        """A page of HTML: a report, an interactive figure (W&B alone)."""
+        """A page of HTML: a report, an interactive figure (TensorBoard does not show it)."""
         self.show("html", name, _text(name, page), step)
 
     def prefixed(self, prefix: str) -> Recorder:
@@ -106,15 +107,16 @@ class Recorder:
 class Logger(Recorder):
     """Writes the metrics of a run into `folder`; without one, nowhere.
 
-    `wandb` are the options of `WandbSink`; by default it works offline and asks for no login. `compress` packs the
-    metrics when they are closed. Of several values of one metric at one step the first is kept, in whatever order the
-    steps come, and so do those who read the file.
+    Pictures and texts go to `media/`, unless `media` is False. `wandb` are the options of `WandbSink`; by default it
+    works offline and asks for no login. `compress` packs the metrics when they are closed. Of several values of one
+    metric at one step the first is kept, in whatever order the steps come, and so do those who read the file.
     """
 
     def __init__(
         self,
         folder: str | Path | None,
         *,
+        media: bool = True,
         tensorboard: bool = False,
         wandb: Mapping[str, Any] | None = None,
         compress: bool = False,
@@ -125,6 +127,7 @@ class Logger(Recorder):
         self.repeated: Counter[str] = Counter()
         """By metric: values left out because that step had one already."""
         self._file = None if self.folder is None else JsonLines(self.folder / "metrics.jsonl", compress)
+        self._media = None if self.folder is None or not media else MediaFolder(self.folder / "media")
         self._waiting: deque[Mapping[str, Any]] = deque()
         """Lines that the disk did not take yet."""
         self._is_stuck = self._told = False
@@ -161,16 +164,20 @@ class Logger(Recorder):
             self._guard(name, lambda sink=sink: sink.write(step, record))
 
     def show(self, kind: Kind, name: str, value: Any, step: int, fps: float = 0.0) -> None:
-        """Hand a picture or a text to the listeners that take its kind; if there is none, that is said once."""
+        """Keep a picture or a text in media/ and hand it to the listeners that take its kind; if nobody does, that is
+        said once."""
         step = int(step)
+        is_kept = self._media is not None and kind in self._media.takes
+        if is_kept and self._media is not None:
+            self._media.show(kind, name, value, step, fps)
         takers = {key: sink for key, sink in self._listeners(step).items() if kind in sink.takes}
-        if not takers and self.folder is not None and kind not in self._unheard:
+        if not takers and not is_kept and self.folder is not None and kind not in self._unheard:
             self._unheard.add(kind)
-            which = "logging.wandb" if kind == "html" else "logging.tensorboard or logging.wandb"
+            which = "logging.tensorboard or logging.wandb"
             if kind == "film":
                 log.info("films are kept in %s alone; set %s to see them there as well", Path(value).parent, which)
             else:
-                log.warning("%s goes nowhere: nobody takes a %s; set %s", name, kind, which)
+                log.warning("%s goes nowhere: nobody takes a %s; set logging.media=true", name, kind)
         for key, sink in takers.items():
             self._guard(key, lambda sink=sink: sink.show(kind, name, value, step, fps))
 

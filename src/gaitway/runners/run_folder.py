@@ -4,7 +4,8 @@ config.yaml     the effective configuration        checkpoints/   states to go o
 contract.json   what the environment promised      failures/      what was at hand when a number was not finite
 code.json       revision, versions, run id         code/          changes that were not committed
 fingerprint.json that the configuration is one's own
-summary.json    how it ended                       plots/ videos/ pictures
+preflight.json  what was known before the first step  wiring.json who writes and reads which variable
+summary.json    how it ended                       plots/ videos/ media/  pictures, texts
 metrics.jsonl   one line per log                   run.log        what was said
 replay/         what an off-policy run learns from, in chunks that the checkpoints name
 """
@@ -62,6 +63,8 @@ class RunFolder:
         self.contract = self.path / "contract.json"
         self.code = self.path / "code.json"
         self.fingerprint = self.path / "fingerprint.json"
+        self.preflight = self.path / "preflight.json"
+        self.wiring = self.path / "wiring.json"
         self.summary = self.path / "summary.json"
         self.metrics = self.path / "metrics.jsonl"
         self.log = self.path / "run.log"
@@ -227,6 +230,16 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         atomic_write_json(self.summary, summary)
+
+    def write_wiring(self, rows: list[dict[str, Any]]) -> None:
+        atomic_write_json(self.wiring, {"variables": rows})
+
+    def write_preflight(self, report: Mapping[str, Any]) -> None:
+        atomic_write_json(self.preflight, report)
+
+    def read_preflight(self) -> dict[str, Any]:
+        """What was known before the first step; empty where nobody looked."""
+        return _read_json(self.preflight) if self.preflight.is_file() else {}
 
     def read_config(self) -> dict[str, Any]:
         return read_config(self.config)

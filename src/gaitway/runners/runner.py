@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, learnt_parameters
 from gaitway.core.agent import Agent
+from gaitway.core.config import to_config
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards, RewardSource
@@ -29,6 +30,9 @@ from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.stage import Stage
 from gaitway.runners.upkeep import Snapshot, Upkeep
+
+UNREACHED = 2**62
+"""Steps at which nothing ends."""
 
 
 class Learner(Protocol):
@@ -163,6 +167,15 @@ class Runner:
             self.upkeep.save(self.env_steps)
         return self.upkeep.write_summary(self.env_steps)
 
+    def rehearse(self) -> tuple[int, bool]:
+        """An iteration for its time alone, of a runner that is thrown away; its steps, and whether it learnt."""
+        if not self._begun:
+            self._begin()
+        self._begun, before = True, self.env_steps
+        self.upkeep.judge.make_env = None
+        self._iterate(UNREACHED)
+        return self.env_steps - before, any(name.startswith("loss/") for name in self.upkeep.numbers)
+
     def inference_policy(self, stochastic: bool = False) -> InferencePolicy | CastPolicy:
         """What acts as a function of observations, with its normaliser and memory; call `reset` between episodes."""
         generator = stream(self.config.seed, "inference", self.env.device) if stochastic else None
@@ -203,7 +216,11 @@ class Runner:
     def learnt_facts(self) -> dict[str, Any]:
         """What a checkpoint says about its parameters, so that nobody has to make networks to know it."""
         count = sum(each.numel() for each in self.policy.parameters() if each.requires_grad)
-        return {"parameters_sha256": self.parameters_sha256(), "parameters": count}
+        return {
+            "parameters_sha256": self.parameters_sha256(),
+            "parameters": count,
+            "learning_rates": learning_rates(getattr(self.algorithm, "config", None)),
+        }
 
     def summary(self) -> dict[str, Any]:
         """What summary.json says."""
@@ -248,6 +265,14 @@ class Runner:
         for agent in self.cast.others.values():
             agent.close()
         self.upkeep.close()
+
+
+def learning_rates(config: Any) -> dict[str, Any]:
+    """The learning rates that the configuration of an algorithm says, by key: what its optimisers began with."""
+    plain = to_config(config)
+    return (
+        {key: value for key, value in plain.items() if key.endswith("learning_rate")} if isinstance(plain, dict) else {}
+    )
 
 
 def checked_steps(steps: Any) -> int:

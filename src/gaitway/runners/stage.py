@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +16,6 @@ from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards
 from gaitway.runners.capacity import check_rows
 from gaitway.runners.cast import Cast, make_world, mentions
-
-log = logging.getLogger("gaitway")
 
 
 class Stage:
@@ -36,7 +33,6 @@ class Stage:
         check_rows(self.variables.values(), env.num_envs, rows, env.device)
         self.rollout = Workspace.dense(self.variables, env.device, extra_row=cast.memories())
         self.wiring = check_wiring([self.world.observe, *cast.agents, self.world.advance, *others], self.rollout)
-        log.debug("who writes and reads what:\n%s", self.wiring)
         self.stream = stream(seed, "policy", env.device)
         self._over_time = cast.over_time(self.world, algorithm.execution)
         self._was_filled = False

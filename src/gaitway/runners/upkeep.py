@@ -36,6 +36,7 @@ from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
+from gaitway.runners.suspicions import unbeaten
 from gaitway.version import __version__
 
 log = logging.getLogger("gaitway")
@@ -84,15 +85,16 @@ class Upkeep:
         self.stopped_by: str | None = None
         self.saved_at: int | None = None
         """Environment steps of the newest checkpoint of this state, None if there is none."""
-        self.clock = {"simulate": 0.0, "infer": 0.0, "learn": 0.0, "log": 0.0}
-        """Seconds spent on each part of an iteration, for the shares that are shown."""
+        self.clock = dict.fromkeys(("simulate", "infer", "learn", "log", "evaluate", "film"), 0.0)
+        """Seconds spent on each part of a run, for the shares that are shown."""
         self._started = time.perf_counter()
         self._signals = GracefulStop()
         self._forecast: Forecast | None = None
         self._summarised = True
         """Whether summary.json says what was last to be written there."""
         self._iteration = 0
-        self._numbers: Mapping[str, float] = {}
+        self.numbers: Mapping[str, float] = {}
+        """What the last iteration said."""
 
     @contextlib.contextmanager
     def training(self, target: int) -> Iterator[None]:
@@ -127,7 +129,7 @@ class Upkeep:
         """One line of metrics: what the algorithm said, finished episodes and the environment's own figures."""
         self.seconds = time.perf_counter() - self._started
         metrics = {name if "/" in name else f"train/{name}": value for name, value in numbers.items()}
-        self._iteration, self._numbers = iteration, metrics
+        self._iteration, self.numbers = iteration, metrics
         if rollout is not None:
             metrics |= self.episodes.metrics(rollout)
         total = sum(self.clock.values()) or 1.0
@@ -153,19 +155,20 @@ class Upkeep:
         for env in (self.env, self.judge.env):
             if env is not None:
                 env.check_workers()  # those of the evaluation are idle for long
-        line = None if self._forecast is None else self._forecast.line(steps, self._numbers)
+        line = None if self._forecast is None else self._forecast.line(steps, self.numbers)
         if line is not None:
             log.info("%s", line)
         is_due = crossed(before, steps, self.config.evaluation.interval) or is_last
         if is_due and len(self.callbacks):
             self.judge.open()  # callbacks may set up what is evaluated next
-        self.tell("after_iteration", steps, self._iteration, self._numbers)
+        self.tell("after_iteration", steps, self._iteration, self.numbers)
         if is_due:
             self.evaluate(steps)
         if crossed(before, steps, self.config.checkpoints.interval):
             self.save(steps)
         if crossed(before, steps, self.config.video.interval) and self.folder is not None:
-            self.judge.film(self.folder.videos / f"{steps}.mp4", steps)
+            with self.timed("film"):
+                self.judge.film(self.folder.videos / f"{steps}.mp4", steps)
         self.seconds = time.perf_counter() - self._started
         if self._signals.requested is not None:
             self.stopped_by = self._signals.requested
@@ -174,8 +177,9 @@ class Upkeep:
             self.logger.add_video("video/policy", path, steps)
 
     def evaluate(self, steps: int) -> None:
-        best = self.judge.best
-        result = self.judge.measure(steps)
+        best, before = self.judge.best, self.judge.last.get("steps", 0)
+        with self.timed("evaluate"):
+            result = self.judge.measure(steps)
         if result is None:
             return
         self.logger.log(steps, {f"eval/{name}": value for name, value in result.items()}, {})
@@ -185,7 +189,19 @@ class Upkeep:
         if self.judge.best.get("steps") == steps and not self.is_saved(steps):
             log.warning("step %d was the best so far and is not saved; the best that is saved stays the best", steps)
             self.judge.best = best
+        if 3 * before < self.planned <= 3 * steps and self.folder is not None:
+            self._warn_if_unbeaten(steps)
         self.write_summary(steps)
+
+    def _warn_if_unbeaten(self, steps: int) -> None:
+        assert self.folder is not None
+        try:
+            sentence = unbeaten(self.folder.read_preflight(), self.judge.best, steps)
+        except (ValueError, TypeError, KeyError) as error:  # a damaged file ends no run
+            log.debug("nothing to compare with: %s", error)
+            return
+        if sentence is not None:
+            log.warning("%s", sentence)
 
     def save(self, steps: int) -> None:
         """Write a checkpoint unless this state has one. What cannot be written is logged; training goes on."""

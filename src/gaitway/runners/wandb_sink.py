@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import html
 import io
+import json
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gaitway.core.config import ConfigError, read_config
+from gaitway.core.files import atomic_write_json
 from gaitway.runners.media import Kind, figure_array, gif
 
 
 class WandbSink:
-    """One W&B run.
+    """One W&B run for a run folder: whoever logs into the folder again, as `gaitway resume` does, goes on with it.
 
     `options` are keyword arguments of `wandb.init` (`project`, `entity`, `group`, `job_type`, `tags`, `name`, `notes`,
     `mode`, ...) and `interval_s`, the seconds between two deliveries: what is said meanwhile is held back, and nothing
@@ -39,7 +42,7 @@ class WandbSink:
         # W&B's own copy of uncommitted changes knows no secrets; code.json says which commit it was
         os.environ.setdefault("WANDB_DISABLE_GIT", "true")
         os.environ.setdefault("WANDB_DISABLE_CODE", "true")
-        self.run = wandb.init(**{**settings, **own})
+        self.run = wandb.init(**{**settings, "id": _identity(folder), "resume": "allow", **own})
         self._clock = clock
         self._delivered = clock()
         self._pending: dict[int, dict[str, Any]] = {}
@@ -81,6 +84,21 @@ class WandbSink:
             return self.wandb.Video(str(value), format=Path(value).suffix.lstrip("."))
         # encoded here, because W&B wants moviepy for arrays
         return self.wandb.Video(io.BytesIO(gif(value, fps)), format="gif")
+
+
+def _identity(folder: Path) -> str:
+    """The id of the W&B run of a folder, drawn once and kept in `wandb.json`."""
+    path = folder / "wandb.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["id"]
+        if isinstance(found, str) and found.isalnum():
+            return found
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or none that can be read: a new one
+        pass
+    drawn = secrets.token_hex(4)
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write_json(path, {"id": drawn})
+    return drawn
 
 
 def check_options(options: Mapping[str, Any]) -> dict[str, Any]:

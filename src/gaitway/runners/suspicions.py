@@ -1,0 +1,77 @@
+"""What is suspicious about a task or a run, told by what zero and random actions achieve: a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gaitway.runners.runner_config import RunnerConfig
+
+if TYPE_CHECKING:
+    from gaitway.runners.baselines import Baselines
+
+DOMINANT = 0.9
+"""The share of a reward part of which one is warned."""
+NAMED = 5
+"""Components that a sentence names."""
+
+
+def warnings_of(found: Baselines, config: RunnerConfig) -> list[str]:
+    """What is suspicious about a task, a sentence each."""
+    metric, threshold = config.evaluation.metric, config.stop.threshold
+    said = []
+    scores = found.scores(metric)
+    for name, score in scores.items():
+        if threshold is not None and score.mean + score.noise >= threshold:
+            said.append(
+                f"stop.threshold is {threshold:g}, and {name} actions reach a {metric} of {score.mean:.4g} ± "
+                f"{score.noise:.2g}: training would end before anything is learnt; use a higher threshold"
+            )
+    zero, random = scores.get("zero"), scores.get("random")
+    if zero is not None and random is not None and zero.mean - zero.noise > random.mean + random.noise:
+        said.append(
+            f"doing nothing scores best so far, with a {metric} of {zero.mean:.4g} ± {zero.noise:.2g} against "
+            f"{random.mean:.4g} ± {random.noise:.2g} of random actions: see that the task pays for more than resting"
+        )
+    return said + _reward_warnings(found) + _observation_warnings(found)
+
+
+def _reward_warnings(found: Baselines) -> list[str]:
+    parts = found.reward_parts()
+    sizes = {name: float(values.abs().mean()) for name, values in parts.items()}
+    total = sum(sizes.values())
+    said = []
+    for name, values in parts.items():
+        per_step = values / found.table["length"].clamp(min=1)
+        if float(per_step.max() - per_step.min()) <= 1e-9 * max(1.0, float(per_step.abs().max())):
+            said.append(f"{name} never varies: it is {float(per_step[0]):.4g} a step, whatever is done")
+        elif len(parts) > 1 and total and sizes[name] > DOMINANT * total:
+            said.append(
+                f"{name} makes {sizes[name] / total:.0%} of the reward, which hides the other parts from a learner"
+            )
+    return said
+
+
+def _observation_warnings(found: Baselines) -> list[str]:
+    if not found.unmoved:
+        return []
+    more = f" and {len(found.unmoved) - NAMED} more" if len(found.unmoved) > NAMED else ""
+    named = ", ".join(found.unmoved[:NAMED]) + more
+    return [f"observed and never moving, with zero and with random actions: {named}"]
+
+
+def unbeaten(stored: Mapping[str, Any], best: Mapping[str, Any], steps: int) -> str | None:
+    """What to say where the `best` evaluation does not beat what `preflight.json` holds; None where it does."""
+    metric, scores = stored.get("metric", "return"), stored.get("scores") or {}
+    if not scores or metric not in best:
+        return None
+    name = max(scores, key=lambda each: scores[each]["mean"])
+    bar = scores[name]
+    spread = best.get(f"{metric}_std", 0.0)  # an evaluation tells it of the return
+    noise = 2.0 * spread / max(bar["episodes"], 1) ** 0.5
+    if best[metric] - noise > bar["mean"] + bar["noise"]:
+        return None
+    return (
+        f"a third of the run is over, and {name} actions are not beaten: at step {steps:,} the best {metric} is "
+        f"{best[metric]:.4g} ± {noise:.2g}, theirs {bar['mean']:.4g} ± {bar['noise']:.2g}"
+    )
