@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from _rounds import machine, revision, versions
 
-import gaitway
 from gaitway import make_env
-from gaitway.envs.vec_env import Observation
+from gaitway.cli.build import load_policy
+from gaitway.cli.open_run import open_run
 from gaitway.runners.evaluate import run_episodes
 
 PRESETS = {
@@ -34,17 +34,6 @@ PRESETS = {
 TWINS = {"gait_residual": {"no authority": ["env.options.action_scale=1e-6"]}}
 RMSD, FALLS, SPEED_ERROR = 0.12, 0.02, 0.2
 SPEEDS = (0.5, 1.0)
-
-
-class Plays:
-    def __init__(self, run: Path) -> None:
-        self.loaded = gaitway.load(str(run), checkpoint="last")
-
-    def __call__(self, obs: Observation) -> torch.Tensor:
-        return torch.as_tensor(self.loaded.predict({name: value.numpy() for name, value in obs.items()}))
-
-    def reset(self, mask: torch.Tensor | None = None) -> None:
-        self.loaded.reset()
 
 
 def trained(rung: str, seed: int, steps: int | None, threads: int, changes: list[str], folder: Path) -> Path:
@@ -69,7 +58,8 @@ def judged(rung: str, run: Path) -> dict[str, float]:
     if rung == "pup4":
         for speed in SPEEDS:
             env = make_env("pup4/velocity", 16, num_threads=1, purpose="evaluation", commands={"fixed": [speed, 0, 0]})
-            table = run_episodes(env, Plays(run), 16)
+            opened, config = open_run(str(run))
+            table = run_episodes(env, load_policy(opened, config, env.spec, "last").inference(), 16)
             result[f"speed_error_{speed:g}"] = round(float(table["velocity_error"].mean()), 4)
     return result
 

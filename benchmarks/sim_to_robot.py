@@ -26,8 +26,9 @@ from _rounds import machine, revision, versions
 
 import gaitway
 from gaitway import make_env
+from gaitway.cli.build import load_policy
+from gaitway.cli.open_run import open_run
 from gaitway.envs.legged.commands import GRID
-from gaitway.envs.vec_env import Observation
 from gaitway.runners.evaluate import run_episodes
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "quadruped" / "drive_robot.py"
@@ -90,22 +91,12 @@ def elsewhere(export: Path, file: Path, by_place: bool) -> float:
     return float(done.stdout)
 
 
-class Plays:
-    def __init__(self, run: str) -> None:
-        self.loaded = gaitway.load(run)
-
-    def __call__(self, obs: Observation) -> torch.Tensor:
-        return torch.as_tensor(self.loaded.predict({"policy": obs["policy"].numpy()}))
-
-    def reset(self, mask: torch.Tensor | None = None) -> None:
-        """Nothing is remembered."""
-
-
 def here(run: str, limit: float) -> tuple[float, float]:
     count = 8 * len(GRID)
     options: dict[str, Any] = {**NOMINAL, "commands": {"sampler": "grid"}, "action_limit": limit}
     env = make_env(ID, count, num_threads=1, purpose="evaluation", **options)
-    table = run_episodes(env, Plays(run), count)
+    folder, config = open_run(run)
+    table = run_episodes(env, load_policy(folder, config, env.spec, "best").inference(), count)
     return env.spec.pooled["velocity_rmsd"](table), float(table["fell"].mean())
 
 
@@ -126,7 +117,8 @@ def mistakes(export: Path, folder: Path) -> dict[str, str]:
         path.write_text(json.dumps(other))
         command = [sys.executable, "-m", "gaitway", "check-contract", str(export), str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        said[name] = f"exit {done.returncode}: {(done.stdout + done.stderr).strip()}"
+        words = (done.stdout + done.stderr).strip().replace(f"{folder}/", "")
+        said[name] = f"exit {done.returncode}: {words}"
     return said
 
 

@@ -106,6 +106,8 @@ def drive(folder, file, command, seconds, phase=0.0):
     runner = module.RobotRunner(folder)
     contract = json.loads((Path(folder) / "policy_contract.json").read_text())
     motors, action_spec, gait, dt = contract["drive"], contract["action"], contract["gait"], contract["control_dt"]
+    if gait is None and action_spec["meaning"] != "joint_offset":
+        raise SystemExit(f"the contract says {action_spec['meaning']} and holds no gait; export with a newer gaitway")
     robot, pose, scale = Robot(file, motors), np.array(motors["default_pose"]), np.array(action_spec["scale"])
     command, action = np.asarray(command, float), np.zeros(len(scale))
     start = pose if gait is None else gait_pose(gait, phase, command)
