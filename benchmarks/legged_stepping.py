@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 gaitway bench legged_stepping --out benchmarks/results/legged_stepping.json
 
 256 instances, precomputed actions, rounds that take turns, medians and ratios within a round. `bare` writes targets and
-steps the batch with the same model, stage and bound fields, and resets nothing. `restarts` is what it costs to begin a
-tenth of the episodes anew, as a share of a step.
+steps the batch with the same models, stage and bound fields, casts the rays of a fifth of the depth images, and resets
+nothing. `restarts` is what it costs to begin a tenth of the episodes anew, as a share of a step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import torch
 from _rounds import machine, revision, versions
 from mujoco.batch import Batch
 
+from gaitway.envs.legged.frame import base_pose
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.tasks.legged.ground import TERRAIN_GROUP
 from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
 
 INSTANCES, WANTED, WANTED_RESTARTS = 256, 0.8, 0.15
@@ -46,6 +48,16 @@ def bare(task: LeggedTask, threads: int, start: np.ndarray) -> Batch:
     return batch
 
 
+def camera_rays(task: LeggedTask) -> tuple[np.ndarray, np.ndarray] | None:
+    """Where the rays of all cameras begin and go [B, P, 3]; None for tasks without."""
+    around, physics = task._around, task._physics
+    if around is None or around.camera is None:
+        return None
+    position, rotation, _ = base_pose(task._logic.robot, physics.qpos)
+    begins, ways = around.rays(torch.arange(INSTANCES), position, rotation)
+    return begins.expand_as(ways).numpy().copy(), ways.numpy()
+
+
 def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[], float]) -> dict[str, object]:
     task = make_legged(id, {})
     env = MujocoBatchEnv(task, INSTANCES, num_threads=threads)
@@ -56,6 +68,7 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
     ctrl = batch.bind("ctrl")
     targets = task.view.pose + 0.05 * np.random.default_rng(0).standard_normal((steps, INSTANCES, task.model.nu))
     rows = np.arange(0, INSTANCES, 10, dtype=np.int32)
+    rays = camera_rays(task)
     found: dict[str, list[float]] = {"environment": [], "bare": [], "restart": []}
     for _ in range(rounds):
         for name in task.expanded:
@@ -63,9 +76,12 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
         batch.set_const()
         batch.state[:] = task.batch.state  # robots on their feet in both
         started = clock()
-        for target in targets:
+        for number, target in enumerate(targets):
             ctrl[:] = target
             batch.step(nstep=task.frame_skip, stage=task.stage)
+            if rays is not None:
+                due = np.arange(number % 5, INSTANCES, 5, dtype=np.int32)
+                batch.ray(*(each[due] for each in rays), geomgroup=TERRAIN_GROUP, ids=due)
         found["bare"].append((clock() - started) / steps)
         started = clock()
         for action in actions:

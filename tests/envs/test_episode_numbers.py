@@ -50,3 +50,18 @@ def test_words_bring_an_episode_back() -> None:
 
 def test_an_episode_keeps_its_numbers() -> None:
     assert torch.equal(numbers_of(4, step=6).of_episode("start", 3), numbers_of(4, step=900).of_episode("start", 3))
+
+
+def test_what_was_drawn_last_is_not_kept_for_others() -> None:
+    """Other seeds, words, rows or streams are other numbers, also right after another question."""
+    numbers = numbers_of(4)
+    first, words = numbers.of_episode("start", 3), numbers.begin().clone()
+    assert torch.equal(numbers.of_episode("start", 3), first)
+    assert torch.equal(numbers.of_episode("start", 3, torch.tensor([2])), first[2:3])
+    assert not torch.equal(numbers.of_episode("model", 3), first)
+    numbers._entropy += 1
+    reseeded = numbers.begin()
+    assert not torch.equal(reseeded, words)
+    assert not torch.equal(numbers.of_episode("start", 3), first)
+    numbers.follow(words)
+    assert torch.equal(numbers.of_episode("start", 3), first)

@@ -35,6 +35,9 @@ class EpisodeNumbers:
         self._entropy, self._episode, self.elapsed = entropy, episode, elapsed
         self._purpose = list(PURPOSES).index(purpose)
         self._key = torch.zeros_like(episode)
+        self._is_elsewhere = entropy.device.type != "cpu"  # where nobody may look at a value
+        self._last: tuple[tuple[str, int, torch.dtype], Index, Tensor] | None = None
+        """What an episode's numbers were asked for last, and what they were."""
         self._instances: tuple[Tensor, Tensor] | None = None
         """The seeds of the instances, and what they are hashed to: the same until somebody reseeds."""
 
@@ -49,8 +52,7 @@ class EpisodeNumbers:
 
     def begin(self) -> Tensor:
         """Take the words of the present episodes, and return them: whole numbers [B] that a float64 holds."""
-        is_elsewhere = self._entropy.device.type != "cpu"  # where nobody may look at a value
-        if self._instances is None or is_elsewhere or not torch.equal(self._instances[0], self._entropy):
+        if self._instances is None or self._is_elsewhere or not torch.equal(self._instances[0], self._entropy):
             key = fold(torch.zeros_like(self._key), self._purpose)
             for word in self._entropy.unbind(1):
                 key = fold(key, word)
@@ -59,6 +61,7 @@ class EpisodeNumbers:
 
     def follow(self, words: Tensor) -> Tensor:
         """Give the numbers of the episodes that had these words [B]."""
+        self._last = None if self._is_elsewhere or not torch.equal(self._key, words.long()) else self._last
         self._key.copy_(words)
         return words
 
@@ -67,8 +70,19 @@ class EpisodeNumbers:
         return uniform(fold(self._key[rows] ^ _name(stream), self.elapsed[rows]), count, dtype)
 
     def of_episode(self, stream: str, count: int, rows: Index = ALL, dtype: torch.dtype = torch.float64) -> Tensor:
-        """[n, count] in [0, 1) for `rows`, the same as long as the episode lasts."""
-        return uniform(fold(self._key[rows] ^ _name(stream), EPISODE), count, dtype)
+        """[n, count] in [0, 1) for `rows`, the same as long as the episode lasts: who asks again gets them at once."""
+        asked = (stream, count, dtype)
+        if self._last is not None and self._last[0] == asked and _same(self._last[1], rows):
+            return self._last[2]
+        drawn = uniform(fold(self._key[rows] ^ _name(stream), EPISODE), count, dtype)
+        self._last = None if self._is_elsewhere else (asked, rows, drawn)
+        return drawn
+
+
+def _same(one: Index, other: Index) -> bool:
+    if isinstance(one, slice) or isinstance(other, slice):
+        return one is other
+    return one.shape == other.shape and torch.equal(one, other)
 
 
 @functools.cache

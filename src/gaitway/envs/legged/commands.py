@@ -104,11 +104,14 @@ class Commands:
         heading = math.pi * (2.0 * uniform[:, 11] - 1.0)
         return wanted, seconds, torch.zeros_like(heading) if config.sampler == "field" else heading
 
+    @property
+    def has_heading(self) -> bool:
+        """Whether the turn follows from a direction to face."""
+        return self.config.sampler == "field" or (self.config.heading and self.config.sampler != "grid")
+
     def towards(self, command: Tensor, heading: Tensor, yaw: Tensor) -> Tensor:
         """Commands [n, 3] whose turn leads to a direction; as they are without `heading`."""
-        if self.held is not None:
-            return command
-        if self.config.sampler != "field" and (not self.config.heading or self.config.sampler == "grid"):
+        if self.held is not None or not self.has_heading:
             return command
         away = torch.remainder(heading - yaw + math.pi, 2.0 * math.pi) - math.pi
         turn = (HEADING_GAIN * away).clamp(-MAX_TURN, MAX_TURN)

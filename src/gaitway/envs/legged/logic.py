@@ -60,7 +60,8 @@ class LeggedLogic:
         """`around` is None on a plane."""
         self.config, self.robot, self.actions, self.dt = config, robot, actions, dt
         self.observations, self.commands, self.chains, self.rewards = observations, commands, chains, rewards
-        self.timestep, self.foot_friction, self.around = timestep, foot_friction, around
+        self.around = around
+        self._models = randomise.ModelDraws(config.randomise, robot, foot_friction, timestep)
         self.measures = measure_names(robot.feet)
         self._upright_limit = -math.cos(robot.fall_tilt)
         self._has_curriculum = False
@@ -119,8 +120,15 @@ class LeggedLogic:
         names = ("share", "score", "episodes") if self.config.commands.curriculum and trains else ()
         return dict.fromkeys(names, (1,))
 
-    def attach(self, memory: Mapping[str, Tensor], layout: Mapping[str, Tensor], numbers: EpisodeNumbers) -> None:
-        self.memory, self.layout, self.numbers = dict(memory), dict(layout), numbers
+    def attach(
+        self,
+        memory: Mapping[str, Tensor],
+        layout: Mapping[str, Tensor],
+        numbers: EpisodeNumbers,
+        block: Tensor | None = None,
+    ) -> None:
+        """`block` [B, ...] is what episodes carry in one piece, if `memory` consists of views of it."""
+        self.memory, self.layout, self.numbers, self._block = dict(memory), dict(layout), numbers, block
         self._has_curriculum = "share" in self.memory
         if self._has_curriculum:
             self.memory["share"].fill_(self.config.commands.start_share)
@@ -241,8 +249,7 @@ class LeggedLogic:
     def draw(self, rows: Index, place: Tensor) -> dict[str, Tensor]:
         """The starts of new episodes of `rows`: qpos, qvel and the layout [n, ...]; `place` [n] is in the grid."""
         numbers = self._episode_numbers(rows)
-        uniform = numbers["model"]
-        drawn = randomise.draw_model(self.config.randomise, self.robot, uniform, self.foot_friction, self.timestep)
+        drawn = self._models(numbers["model"])
         if self.around is not None:
             drawn = {**drawn, **self.around.draw(rows, numbers["terrain"], place)}
         q = None
@@ -257,8 +264,8 @@ class LeggedLogic:
     def begin(self, rows: Index) -> None:
         """Forget what `rows` carried; their layout is written. Sets commands and timers."""
         memory, numbers = self.memory, self._episode_numbers(rows)
-        for name in self._names:
-            memory[name][rows] = 0.0
+        for part in (memory[name] for name in self._names) if self._block is None else (self._block,):
+            part[rows] = 0.0
         phase, command, seconds, heading = self._first_command(numbers, rows, self.layout["place"][rows])
         memory["phase"][rows], memory["command"][rows] = phase, command
         memory["command_left"][rows], memory["heading"][rows] = seconds, heading
@@ -277,10 +284,10 @@ class LeggedLogic:
         """The first states of `rows` are there."""
         self.memory["last_qd"][rows] = physics.qvel[:, self.robot.velocities]
         position, _, yaw = base_pose(self.robot, physics.qpos)
-        self.memory["last_position"][rows] = position
-        self.memory["command"][rows] = self.commands.towards(
-            self.memory["command"][rows], self.memory["heading"][rows], yaw
-        )
+        memory = self.memory
+        memory["last_position"][rows] = position
+        if self.commands.has_heading:
+            memory["command"][rows] = self.commands.towards(memory["command"][rows], memory["heading"][rows], yaw)
 
     # parts
 

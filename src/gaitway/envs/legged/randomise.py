@@ -119,43 +119,48 @@ def draws_needed(robot: RobotTensors) -> int:
     return sum(math.prod(shape) for shape in layout_shapes(robot).values())
 
 
-def draw_model(
-    config: RandomiseConfig, robot: RobotTensors, uniform: Tensor, friction: float, timestep: float
-) -> dict[str, Tensor]:
-    """How the models of n episodes differ [n, size]; `uniform` [n, draws_needed], `friction` is the feet's nominal."""
-    parts: dict[str, Tensor] = {}
-    start = 0
-    for name, (size,) in layout_shapes(robot).items():
-        parts[name] = uniform[:, start : start + size]
-        start += size
-    on = config.enabled
+class ModelDraws:
+    """How the models of episodes differ, as one affine function of uniform numbers: nominal ones have no width."""
 
-    def between(name: str, limits: tuple[float, float] | None, nominal: float) -> Tensor:
-        if limits is None or not on:
-            return torch.full_like(parts[name], nominal)
-        return limits[0] + (limits[1] - limits[0]) * parts[name]
+    def __init__(self, config: RandomiseConfig, robot: RobotTensors, friction: float, timestep: float) -> None:
+        """`friction` is the feet's nominal one."""
+        self._sizes = [size for (size,) in layout_shapes(robot).values()]
+        self._names = tuple(layout_shapes(robot))
+        self._delays, self._timestep = config.delay + 1 if config.enabled else 0, timestep
+        on = config.enabled
 
-    def around(name: str, width: float) -> Tensor:
-        return (width if on else 0.0) * (2.0 * parts[name] - 1.0)
+        def between(limits: tuple[float, float] | None, nominal: float) -> tuple[float, float]:
+            return limits if limits is not None and on else (nominal, nominal)
 
-    com = torch.stack([around("com", 1.0)[:, k] * width for k, width in enumerate(config.com or (0.0,) * 3)], 1)
-    steps = torch.floor(parts["delay"] * (config.delay + 1)) if on else torch.zeros_like(parts["delay"])
-    return {
-        "friction": between("friction", config.friction, friction),
-        "payload": between("payload", config.payload, 0.0),
-        "com": com,
-        "link_mass": between("link_mass", config.link_mass, 1.0),
-        "kp": between("kp", config.gains, 1.0),
-        "kd": between("kd", config.gains, 1.0),
-        "strength": between("strength", config.strength, 1.0),
-        "encoder": around("encoder", config.encoder),
-        "friction_loss": between("friction_loss", config.friction_loss, 1.0),
-        "damping": between("damping", config.damping, 1.0),
-        "armature": between("armature", config.armature, 1.0),
-        "delay": steps * timestep,
-        "gravity": around("gravity", config.gravity),
-        "gravity_bias": around("gravity_bias", config.gravity_bias),
-    }
+        def around(width: float) -> tuple[float, float]:
+            return (-width, width) if on else (0.0, 0.0)
+
+        factors = {
+            **{"friction": (config.friction, friction), "payload": (config.payload, 0.0)},
+            **{"link_mass": (config.link_mass, 1.0), "kp": (config.gains, 1.0), "kd": (config.gains, 1.0)},
+            **{"strength": (config.strength, 1.0), "friction_loss": (config.friction_loss, 1.0)},
+            **{"damping": (config.damping, 1.0), "armature": (config.armature, 1.0)},
+        }
+        spans = {name: [between(*each)] for name, each in factors.items()}
+        spans |= {"encoder": [around(config.encoder)], "gravity": [around(config.gravity)], "delay": [(0.0, 1.0)]}
+        spans |= {
+            "gravity_bias": [around(config.gravity_bias)],
+            "com": [around(width) for width in config.com or (0, 0, 0)],
+        }
+        rows = [
+            spans[name][k % len(spans[name])]
+            for name, size in zip(self._names, self._sizes, strict=True)
+            for k in range(size)
+        ]
+        self._low, high = (robot.pose.new_tensor([row[end] for row in rows]) for end in (0, 1))
+        self._width = high - self._low
+
+    def __call__(self, uniform: Tensor) -> dict[str, Tensor]:
+        """[n, draws_needed] -> [n, size] by name."""
+        drawn = torch.addcmul(self._low, self._width, uniform).split(self._sizes, 1)
+        found = dict(zip(self._names, drawn, strict=True))
+        found["delay"] = torch.floor(found["delay"] * self._delays) * self._timestep
+        return found
 
 
 def write_model(

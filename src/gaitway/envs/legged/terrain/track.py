@@ -46,9 +46,9 @@ PARKED = -10.0
 """Where boxes wait that are not used (m)."""
 DRAWS = 3
 """Numbers that a block takes."""
-FLOOR, EXTENT, BUMP, SLOPE_OF, RISE, OVER, HALF_GAP = range(7)
-"""Columns of the profile: height behind the edge of a block; of its obstacle; what the obstacle adds to the ground;
-its slope; the rise of its steps; how far above the floor an overhang ends, and beyond which y it stands."""
+FLOOR, EXTENT, _, _, _, OVER, HALF_GAP = range(7)
+"""Columns of the profile: height behind the edge of a block; extent of its obstacle; what that adds to the ground, its
+slope, the rise of its steps; how far above the floor an overhang ends, and beyond which y it stands."""
 UP, DOWN_BELOW = 1.5, 1.0
 """Blocks past the first one from which on a level goes up, and below which it goes down."""
 
@@ -168,58 +168,40 @@ class Track:
 
     def boxes(self, rows: Index) -> tuple[Tensor, Tensor, Tensor]:
         """Middles [n, K, 3], half sizes [n, K, 3] and quaternions [n, K, 4] of the boxes of `rows`."""
-        kind, profile, floor = self.kind[rows], self.profile[rows], self.floor[rows]
-        count, blocks = kind.shape
-        behind, extent = profile[..., FLOOR], profile[..., EXTENT]
-        start = BLOCK * torch.arange(blocks, dtype=kind.dtype, device=kind.device).expand(count, -1)
-        none = torch.zeros_like(kind)
-        ends = none + BLOCK
-        ends[:, -1] += RUN_OUT
-        begins = none.clone()
-        begins[:, 0] -= RUN_IN
-        leaps, slopes = kind == LEAP, kind == SLOPE
+        kind, floor, critical = (
+            table[rows][..., None] for table in (self.kind, self.floor, self.critical)
+        )  # [n, b, 1]
+        behind, extent, bump, slope, rise, over, _ = self.profile[rows][..., None].unbind(2)
+        none, whole = torch.zeros_like(kind), WIDTH / 2
+        part = torch.arange(PER_BLOCK, dtype=kind.dtype, device=kind.device)  # [6]
+        number = torch.arange(self.blocks + 1, dtype=kind.dtype, device=kind.device)[:, None]
+        begins, ends = -RUN_IN * (number == 0), BLOCK + RUN_OUT * (number == self.blocks)
+        slopes, tilts, crawls = kind == SLOPE, kind == TILT, kind == CRAWL
         stairs = (kind == STAIRS_UP) | (kind == STAIRS_DOWN)
-        angle = torch.where(slopes, profile[..., SLOPE_OF].atan(), none)
-        # x from, x to, y from, y to, z from, z to, used, for the six boxes of each block
-        spans = []
-        for number in range(PER_BLOCK):
-            near, far = none + TREAD * number, none + TREAD * (number + 1)
-            far = ends if number == TREADS - 1 else far
-            top = behind + profile[..., RISE] * (number + 1)
-            used = stairs & (number < TREADS)
-            low, left, right = none + PIT, none - WIDTH / 2, none + WIDTH / 2
-            if number == 0:
-                plain = ~stairs
-                near = torch.where(plain, torch.where(leaps, extent, begins), near)
-                far = torch.where(plain, torch.where(slopes, extent, ends), far)
-                top, used = torch.where(plain, behind, top), used | plain
-            if number in (1, 2):
-                bar, tilts = (kind == CRAWL) | (kind == HURDLE), kind == TILT
-                hangs = (bar & (number == 1)) | tilts
-                near, far = torch.where(hangs, none, near), torch.where(hangs, extent, far)
-                crawls = kind == CRAWL
-                low = torch.where(crawls, floor + self.critical[rows], torch.where(hangs, floor - SLAB / 2, low))
-                raised = torch.where(kind == HURDLE, profile[..., BUMP], profile[..., OVER])
-                top = torch.where(hangs, floor + raised, top)
-                gap = self.critical[rows] / 2
-                left = torch.where(tilts, gap if number == 1 else left, left)
-                right = torch.where(tilts, right if number == 1 else -gap, right)
-                level = slopes & (number == 1)  # what follows a ramp
-                near, far = torch.where(level, extent, near), torch.where(level, ends, far)
-                top = torch.where(level, behind + extent * profile[..., SLOPE_OF], top)
-                used = used | hangs | level
-            spans.append(torch.stack((start + near, start + far, left, right, low, top, used.to(kind.dtype)), -1))
-        pool = torch.stack(spans, 2).flatten(1, 2)  # [n, 6 blocks, 7]
-        middle = (pool[..., 0:6:2] + pool[..., 1:6:2]) / 2
-        half = (pool[..., 1:6:2] - pool[..., 0:6:2]) / 2
-        tilt = torch.zeros_like(pool[..., 0]).unflatten(1, (blocks, PER_BLOCK))
-        tilt[..., 0] = angle
-        tilt = tilt.flatten(1)
-        middle, half = _tilted(middle, half, pool[..., 5], tilt)
-        parked = pool[..., 6] == 0
-        middle = torch.where(parked[..., None], middle.new_tensor((0.0, 0.0, PARKED)), middle)
-        half = torch.where(parked[..., None], half.new_full((3,), 0.01), half)
-        turn = torch.stack((torch.cos(tilt / 2), 0.0 * tilt, -torch.sin(tilt / 2), 0.0 * tilt), -1)
+        first, second, third = part == 0, part == 1, part == 2
+        hangs = ((crawls | (kind == HURDLE)) & second) | (tilts & (second | third))
+        level = slopes & second  # what follows a ramp
+        used = first | hangs | level | (stairs & (part < TREADS))
+        near = torch.where(first, torch.where(kind == LEAP, extent, begins), torch.where(level, extent, none))
+        near = torch.where(stairs, TREAD * part, near)
+        far = torch.where(first, torch.where(slopes, extent, ends), torch.where(level, ends, extent))
+        far = torch.where(stairs, torch.where(part == TREADS - 1, ends, TREAD * (part + 1)), far)
+        top = torch.where(hangs, floor + torch.where(kind == HURDLE, bump, over), behind + rise * (part + 1))
+        top = torch.where(level, behind + extent * slope, top)
+        low = torch.where(hangs, floor + torch.where(crawls, critical, none - SLAB / 2), none + PIT)
+        left = torch.where(tilts & second, critical / 2, none - whole)
+        right = torch.where(tilts & third, -critical / 2, none + whole)
+        start = BLOCK * number
+        lower = torch.stack(torch.broadcast_tensors(start + near, left, low), -1).flatten(1, 2)  # [n, 6 b, 3]
+        upper = torch.stack(torch.broadcast_tensors(start + far, right, top), -1).flatten(1, 2)
+        middle, half = (lower + upper) / 2, (upper - lower) / 2
+        angle = torch.where(first, slope.atan(), none).flatten(1)
+        middle, half = _tilted(middle, half, upper[..., 2], angle)
+        away = ~used.flatten(1)[..., None]
+        middle = torch.where(away, middle.new_tensor((0.0, 0.0, PARKED)), middle)
+        half = torch.where(away, half.new_full((3,), 0.01), half)
+        turn = torch.zeros_like(angle)
+        turn = torch.stack((torch.cos(angle / 2), turn, -torch.sin(angle / 2), turn), -1)
         walls = self._side_walls(rows, turn)
         return tuple(torch.cat(pair, 1) for pair in zip((middle, half, turn), walls, strict=True))  # type: ignore[return-value]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -148,7 +149,7 @@ class LeggedTask(BatchTask):
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
         logic, count = self._logic, batch.nsim
-        self.memory = {name: np.zeros((count, *shape)) for name, shape in logic.memory_shapes().items()}
+        block, self.memory = _in_one_piece(count, logic.memory_shapes())
         for name, (shape, dtype) in logic.lasting_shapes().items():
             self.memory[name] = torch.zeros(count, *shape, dtype=dtype).numpy()
         self.memory |= {name: np.zeros(shape) for name, shape in logic.shared_shapes(self.numbers.trains).items()}
@@ -159,7 +160,8 @@ class LeggedTask(BatchTask):
             self._physics.bodies = Bodies(position, rotation, velocity, centre[:, self.view.base])
         self._ctrl = _tensor(self.ctrl)
         layout = {name: _tensor(array) for name, array in self.layout.items()}
-        logic.attach({name: _tensor(array) for name, array in self.memory.items()}, layout, self.numbers)
+        memory = {name: _tensor(array) for name, array in self.memory.items()}
+        logic.attach(memory, layout, self.numbers, _tensor(block))
         self._numbers = torch.arange(count)
         rooms = (torch.zeros(count, self.frame_skip, self.model.nu, dtype=torch.float64) for _ in range(3))
         self._substeps = Substeps(*rooms)
@@ -389,6 +391,18 @@ def _merged(preset: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, 
 def _plain(options: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     """Those options that differ from the preset."""
     return {name: to_config(value) for name, value in options.items() if to_config(value) != preset.get(name)}
+
+
+def _in_one_piece(count: int, shapes: Mapping[str, tuple[int, ...]]) -> tuple[np.ndarray, Arrays]:
+    """Zeros [count, total], and views of it [count, *shape] by name."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    block = np.zeros((count, ends[-1]))
+    found = {
+        name: block[:, end - math.prod(shape) : end].reshape(count, *shape)
+        for (name, shape), end in zip(shapes.items(), ends, strict=True)
+    }
+    assert all(np.shares_memory(block, array) for array in found.values())
+    return block, found
 
 
 def _tensor(array: np.ndarray) -> Tensor:
