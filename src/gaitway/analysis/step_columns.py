@@ -28,23 +28,30 @@ class StepColumns:
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         """Take in what a line says about a step."""
         row = self._rows.setdefault(step, len(self._rows))
+        columns = self._columns
         for name, value in values.items():
-            column = self._columns.get(name)
-            length = 0 if column is None else len(column)
-            if length > row and column is not None and column[row] == column[row]:
-                continue  # not NaN: there is one already
-            found = _number(value)
-            if found != found or (self._told and (row, name) in self._told):
-                self._told.add((row, name))
-                found = NAN
-            if column is None:
-                if value is None:
-                    continue  # a metric that never has a number is no column
-                column = self._columns[name] = array("d")
-            if length > row:
-                column[row] = found
+            column = columns.get(name)
+            if column is not None and len(column) == row and type(value) is float:
+                column.append(value)  # nearly always
+                if value != value:
+                    self._told.add((row, name))
             else:
-                column.extend([NAN] * (row - length) + [found])
+                self._add_one(row, name, value)
+
+    def _add_one(self, row: int, name: str, value: Any) -> None:
+        column = self._columns.get(name)
+        if column is None:
+            if value is None:  # a metric that never has a number is no column
+                self._told.add((row, name))
+                return
+            column = self._columns[name] = array("d")
+        if len(column) <= row:
+            column.extend([NAN] * (row + 1 - len(column)))
+        if column[row] == column[row] or (row, name) in self._told:
+            return
+        column[row] = _number(value)
+        if column[row] != column[row]:
+            self._told.add((row, name))
 
     def table(self) -> pd.DataFrame:
         """All of it, sorted by step."""
@@ -60,8 +67,6 @@ class StepColumns:
 
 def _number(value: Any) -> float:
     """A metric as a number; NaN for what is none."""
-    if type(value) is float:
-        return value
     try:
         return float(value)
     except (ValueError, TypeError, OverflowError):

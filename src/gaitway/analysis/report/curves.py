@@ -22,6 +22,8 @@ GROUP_POINTS = 120
 MOST_BOOTSTRAPPED = 12
 """Groups up to which bands are bootstrap intervals, if each has enough runs."""
 ENOUGH = 5
+RESAMPLES = 1000
+"""Enough for the edge of a band; a page has those of every metric."""
 
 
 def curves_of(
@@ -58,7 +60,9 @@ def group_curve(group: Group, is_bootstrap: bool) -> dict[str, Any] | None:
     grid, values = grid[finite], values[:, finite]
     if not len(grid):
         return None
-    low, high = bootstrap_interval(values) if is_bootstrap else (values.min(axis=0), values.max(axis=0))
+    low, high = (
+        bootstrap_interval(values, resamples=RESAMPLES) if is_bootstrap else (values.min(axis=0), values.max(axis=0))
+    )
     return {
         "x": grid.astype(np.int64).tolist(),
         "centre": numbers(iqm(values)),

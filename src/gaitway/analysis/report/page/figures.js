@@ -54,8 +54,9 @@ function drawCurves() {
     if (!alone) traces.push({ x: band.x, y: band.centre, mode: band.x.length < 2 ? "markers" : "lines", marker: { color: paint, size: 8 }, line: { width: 2.6, color: paint }, name: escaped(label(group)), hovertemplate: hoverText(false) });
   }
   const bases = view.metric.endsWith("/return") ? Object.entries(data.baselines[task] || {}) : [];
+  const lowest = Math.min(...bases.map(([, value]) => value)); // its name stands below its line, so that they do not meet
   const shapes = bases.map(([, value]) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value, line: { color: ink("faint"), width: 1, dash: "dot" } }));
-  const annotations = bases.map(([name, value]) => ({ xref: "paper", x: 1, xanchor: "right", y: value, yanchor: "bottom", showarrow: false, text: escaped(`${name} actions`), font: { size: 11, color: ink("faint") } }));
+  const annotations = bases.map(([name, value]) => ({ xref: "paper", x: 1, xanchor: "right", y: value, yanchor: value === lowest && bases.length > 1 ? "top" : "bottom", showarrow: false, text: escaped(`${name} actions`), font: { size: 11, color: ink("faint") } }));
   const log = byId("log").checked;
   plot(element, traces, {
     shapes: log ? [] : shapes, annotations: log ? [] : annotations,

@@ -97,7 +97,7 @@ function drawTests() {
     { title: "Chance to win", number: true, value: (row) => row.improvement },
     { title: "p", number: true, show: (row) => probability(row.p) },
     { title: "Corrected", number: true, show: (row) => make("span", { class: row.significant ? "strong" : "soft" }, probability(row.adjusted)) },
-    { title: "", show: (row) => (row.significant ? "differs" : "not shown") },
+    { title: "", value: (row) => (row.significant ? "differs" : "not shown") },
   ], one.rows, { caption: found.length > 1 ? one.task : null })));
 }
 
