@@ -92,7 +92,7 @@ from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
 run, out = sys.argv[1:]
 for command in (["list", "experiments"], ["info", run], ["plot", run, "--metric", "loss/value"], ["plot", run],
-                ["compare", run, run, "--out", out], ["info", run + "x"]):
+                ["compare", run, run, "--out", out], ["report", run, "-o", out + ".html"], ["info", run + "x"]):
     main(command)
     assert "torch" not in sys.modules, command
 """

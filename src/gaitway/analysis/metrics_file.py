@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ class MetricsFile:
         return found
 
 
-def _lines(text: bytes) -> list[str] | list[bytes]:
+def _lines(text: bytes) -> Sequence[str | bytes]:
     """Lines, as texts if they are: Python reads JSON in texts faster."""
     try:
         return text.decode().split("\n")

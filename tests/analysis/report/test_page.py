@@ -107,7 +107,7 @@ def test_films_are_in_the_page_up_to_a_size_and_linked_beyond_it(make_run, tmp_p
     assert film[:60] not in text.encode()
 
 
-def test_the_command_writes_a_page_and_loads_no_torch(three_groups, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_page_of_what_a_glob_finds(three_groups, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["report", "runs/0.*", "-o", "a.html", "--metric", "return"]) == 0
     assert "a.html: 9 runs" in capsys.readouterr().out
