@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.execution import Execution, ExecutionConfig, _Recording, outside
 
 
 def test_automatic_choices_on_the_cpu():
@@ -76,3 +76,71 @@ def test_the_precision_of_products_is_put_back_after_an_error():
     with pytest.raises(RuntimeError), Execution(ExecutionConfig(precision="bf16")).numerics():
         raise RuntimeError
     assert torch.get_float32_matmul_precision() == before
+
+
+class Graph:
+    """Stands for a CUDA graph, which this machine may lack: keeps what was computed while it was recorded."""
+
+    recording = None
+
+    def __init__(self):
+        self.work = []
+
+    def register_generator_state(self, generator):
+        self.generator = generator
+
+    def replay(self):
+        for each in self.work:
+            each()
+
+
+class Recorded:
+    """Stands for the context `torch.cuda.graph`."""
+
+    def __init__(self, graph, pool, stream):
+        self.graph = graph
+
+    def __enter__(self):
+        Graph.recording = self.graph
+
+    def __exit__(self, *error):
+        Graph.recording = None
+
+
+def test_a_recording_is_cut_where_something_stands_outside_of_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", Recorded)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    done = []
+
+    def compute(what):
+        Graph.recording.work.append(lambda: done.append(what))
+
+    def function():
+        for minibatch in (1, 2):
+            compute(f"gradient {minibatch}")
+            outside(lambda minibatch=minibatch: done.append(f"all-reduce {minibatch}"))
+            compute(f"step {minibatch}")
+
+    parts = _Recording(()).of(function, None)
+    assert done == []  # a recording computes nothing, so nothing may be sent
+    assert len(parts) == 5
+    for part in parts:
+        part()
+    assert done == ["gradient 1", "all-reduce 1", "step 1", "gradient 2", "all-reduce 2", "step 2"]
+    outside(lambda: done.append("now"))
+    assert done[-1] == "now"
+
+
+def test_a_recording_that_fails_is_over(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", Recorded)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+
+    def function():
+        raise RuntimeError("no graph can hold this")
+
+    with pytest.raises(RuntimeError, match="no graph"):
+        _Recording(()).of(function, None)
+    assert _Recording.present is None
+    assert Graph.recording is None

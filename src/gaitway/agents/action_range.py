@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import ActionSpec, EnvSpec
 
 
@@ -40,8 +41,14 @@ class ActionRange(nn.Module):
         action = self.spec
         if action.kind == "discrete":
             start = action.start[0] if action.start else 0
-            return torch.randint(start, start + action.choices[0], (batch,), generator=generator, device=device)
-        unit = torch.empty(batch, *action.shape, device=device).uniform_(-1.0, 1.0, generator=generator)
+            return fill(
+                torch.empty(batch, dtype=torch.int64, device=device),
+                generator,
+                "random_",
+                start,
+                start + action.choices[0],
+            )
+        unit = fill(torch.empty(batch, *action.shape, device=device), generator, "uniform_", -1.0, 1.0)
         return torch.addcmul(self.centre, self.half_range, unit)
 
 

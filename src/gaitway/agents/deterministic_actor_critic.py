@@ -19,6 +19,7 @@ from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy, make_acto
 from gaitway.core.config import configuration
 from gaitway.core.plain import objects_given
 from gaitway.core.ranges import Count, NotNegative
+from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.trunks import Network
@@ -78,7 +79,7 @@ class DeterministicActorCritic(ReplayPolicy):
     def choose(self, inputs: Tensor, stochastic: bool, generator: torch.Generator | None) -> Tensor:
         unit = self.unit_actions(self.actor, inputs)
         if stochastic and self.config.noise_std:
-            noise = torch.empty_like(unit).normal_(generator=generator or self.generator(unit.device))
+            noise = fill(torch.empty_like(unit), generator or self.generator(unit.device))
             unit = torch.add(unit, noise, alpha=self.config.noise_std).clamp(-1.0, 1.0)
         return self.range.action(unit)
 

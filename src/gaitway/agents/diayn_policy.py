@@ -23,6 +23,7 @@ from gaitway.agents.replay_policy import make_critics
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count
+from gaitway.core.seeding import fill
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.multihead import SkillEmbedding
@@ -157,7 +158,7 @@ class DIAYNPolicy(SoftActorCritic):
         skills = self.config.n_skills
         if not is_drawn:
             return torch.arange(count, device=device) % skills
-        drawn = torch.rand(count, device=device, generator=generator or self.generator(device))
+        drawn = fill(torch.empty(count, device=device), generator or self.generator(device), "uniform_")
         return (drawn * skills).long().clamp(max=skills - 1)  # a product of floats may round up
 
     # Learning

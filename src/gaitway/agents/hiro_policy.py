@@ -20,6 +20,7 @@ from gaitway.agents.replay_policy import ReplayPolicy
 from gaitway.agents.soft_actor_critic import SoftActorCriticConfig
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count
+from gaitway.core.seeding import fill
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 
@@ -168,7 +169,9 @@ class HiroPolicy(ReplayPolicy):
         steps, target = held[:, :1], held[:, 1:]
         decides = (steps == 0) | (steps >= self.config.interval)
         if uniform:
-            wanted = torch.rand(count, self.high.decisions, device=here.device, generator=generator) * 2.0 - 1.0
+            wanted = (
+                fill(torch.empty(count, self.high.decisions, device=here.device), generator, "uniform_") * 2.0 - 1.0
+            )
         else:
             wanted = self.high.decide(self.inputs(observed, ("actor",)).networks["actor"], stochastic, generator)
         target = torch.where(decides, here + self.goal_of(wanted), target)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.agents.replay_policy import NetworksConfig, make_actor, make_critics
+from gaitway.core.seeding import fill
 from gaitway.functional.soft_losses import squashed_action, squashed_log_prob
 
 
@@ -38,7 +39,7 @@ class Level(nn.Module):
         """A decision per row of `inputs` [B, D], drawn or the mean, [B, A]."""
         if not stochastic:
             return self.actor(inputs).float().chunk(2, -1)[0].tanh()
-        noise = torch.randn(inputs.shape[0], self.decisions, device=inputs.device, generator=generator)
+        noise = fill(torch.empty(inputs.shape[0], self.decisions, device=inputs.device), generator)
         return self.propose(inputs, noise)[0]
 
     def propose(self, inputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from gaitway.agents.blocks import (
 from gaitway.agents.estimator import Estimator
 from gaitway.agents.features import Columns, FeatureShapes, Shapes, columns_of, vector_size
 from gaitway.core.config import configuration, did_you_mean
+from gaitway.core.seeding import fill
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec
@@ -223,7 +224,7 @@ class ObservingPolicy(SeedableAgent):
             return {}
         generator = generator or self.generator(device)
         return {
-            name: torch.rand(rows, generator=generator, device=device) < estimator.replace
+            name: fill(torch.empty(rows, device=device), generator, "uniform_") < estimator.replace
             for name, estimator in self.masks.items()
         }
 

@@ -18,6 +18,7 @@ from gaitway.agents.replay_policy import make_critics
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
+from gaitway.core.seeding import fill
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.ensemble import Ensemble
@@ -126,7 +127,7 @@ class SwitchingPolicy(SoftActorCritic):
         held = inputs.new_zeros(inputs.shape[0], 2) if state is None else state
         is_over = (held[:, :1] == 0) | (held[:, 1:] >= self.config.interval)
         if stochastic and self.training:
-            drawn = torch.rand(held.shape[0], 1, device=held.device, generator=generator or self.generator(held.device))
+            drawn = fill(held.new_empty(held.shape[0], 1), generator or self.generator(held.device), "uniform_")
             following = (drawn * self.config.members).floor().clamp(max=self.config.members - 1) + 1
         else:
             following = torch.ones_like(held[:, :1])

@@ -21,6 +21,7 @@ from gaitway.agents.policy import Policy
 from gaitway.core.config import did_you_mean
 from gaitway.core.files import tensors_sha256
 from gaitway.core.schedules import Now, ShareCoefficient, value_at
+from gaitway.core.seeding import fill
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Variable, Workspace
@@ -194,7 +195,7 @@ class Teacher(SeedableAgent):
 
     def _draw(self) -> None:
         if self.mixes:
-            self._draws.uniform_(generator=self.generator(self._draws.device))
+            fill(self._draws, self.generator(self._draws.device), "uniform_")
 
     def _before(self, ws: Workspace, name: str, t: int, obs: Observation, *size: int) -> Tensor:
         """The memory that row t starts from; zeros at the very beginning."""

@@ -17,6 +17,7 @@ from gaitway.agents.replay_policy import ReplayPolicy
 from gaitway.core.config import configuration
 from gaitway.core.plain import objects_given
 from gaitway.core.ranges import Count, NotNegative
+from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.trunks import Init, Network, SingleLayers, TrunkKind
 
@@ -122,5 +123,5 @@ class ValuePolicy(ReplayPolicy):
         if not stochastic:
             return greedy
         generator = generator or self.generator(greedy.device)
-        explores = torch.rand(greedy.shape, generator=generator, device=greedy.device) < self.epsilon
+        explores = fill(torch.empty(greedy.shape, device=greedy.device), generator, "uniform_") < self.epsilon
         return torch.where(explores, self.range.uniform(len(greedy), greedy.device, generator), greedy)

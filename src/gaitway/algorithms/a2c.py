@@ -25,12 +25,11 @@ from gaitway.algorithms.policy_gradient import (
     PolicyGradientConfig,
     PolicyLoss,
 )
-from gaitway.algorithms.terms import Entropy, policy_weight, row_weights
+from gaitway.algorithms.terms import Entropy, policy_weight, row_weights, standardised
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Share
 from gaitway.core.workspace import Workspace
-from gaitway.functional.policy_losses import standardise
 from gaitway.functional.returns import gae
 
 
@@ -78,5 +77,5 @@ class A2C(PolicyGradient):
         )
         batch = {"advantage": advantage, "return": advantage + value, "value": value}
         if config.normalise_advantage:
-            batch["advantage"] = standardise(advantage, policy_weight(row_weights(ws)))
+            batch["advantage"] = standardised(advantage, policy_weight(row_weights(ws)))
         return batch

@@ -29,7 +29,8 @@ from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.plain import objects_given
 from gaitway.core.ranges import Count, NotNegative, Positive, Range, Share
-from gaitway.core.seeding import restore_stream, stream
+from gaitway.core.ranks import own_stream
+from gaitway.core.seeding import restore_stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.rolling_rollout import RollingRollout
 
@@ -86,7 +87,7 @@ class Distillation:
         self.config = config = config or DistillationConfig()
         self.device = next(policy.parameters()).device
         self.execution = execution or Execution(device=self.device)
-        self.generator = stream(seed, "memory noise", self.device)
+        self.generator = own_stream(seed, "memory noise", self.device)
         noise = [MemoryNoise(policy, config.memory_noise, self.generator)] if config.memory_noise else []
         standard: list[LossTerm] = [Imitation(policy, config.form), *estimation_terms(policy)]
         self.terms = Terms(with_further(standard, terms), policy, self.device, noise, critic=False)

@@ -18,6 +18,7 @@ from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.flat_adam import EntryAdam, FlatAdam
 from gaitway.algorithms.flat_descent import FlatRMSprop, FlatSGD
 from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.ranks import here
 
 LossFunction = Callable[[Batch], tuple[Tensor, dict[str, Tensor]]]
 DirectGradientFunction = Callable[[Batch], dict[str, Tensor]]
@@ -187,6 +188,7 @@ class Engine:
     @torch.no_grad()
     def apply(self, statistics: dict[str, Tensor]) -> None:
         """What follows the backward pass: clip, move the parameters by the gradient that lies there, count."""
+        statistics = self.share(statistics)
         gradient = self.parameters.gradient
         if self.mask is not None:
             gradient.mul_(self.mask)
@@ -199,6 +201,17 @@ class Engine:
             self.before_step(statistics, self.learning_rate)
         self.optimiser.step()
         self._add(statistics | {"gradient_norm": norm})
+
+    def share(self, statistics: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Where several processes train together, let gradient and statistics be their means over all of them: one
+        message."""
+        if here().is_alone:
+            return statistics
+        gradient = self.parameters.gradient
+        said = [value.detach().to(gradient).reshape(1) for value in statistics.values()]
+        whole = here().mean_(torch.cat([gradient, *said]))
+        gradient.copy_(whole[: len(gradient)])
+        return dict(zip(statistics, whole[len(gradient) :].unbind(), strict=True))
 
     def _clip_apart(self) -> dict[str, Tensor]:
         """Limit the gradient's norm of each part by itself; the norms before."""

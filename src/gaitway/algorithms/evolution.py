@@ -84,6 +84,7 @@ class Evolution:
     """The part both share: which parameters evolve, and where they stand. A leaf class writes `ask` and `tell`."""
 
     config: EvolutionConfig
+    trains_in_ranks = False
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ from gaitway.algorithms.terms import (
     Transform,
     ValueLoss,
     policy_weight,
+    standardised,
     standardised_advantage,
     with_further,
 )
@@ -42,10 +43,11 @@ from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.plain import objects_given
 from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive, Share, WholeNumber
-from gaitway.core.seeding import restore_stream, stream
+from gaitway.core.ranks import here, own_stream
+from gaitway.core.seeding import restore_stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.rollout import Minibatches, check_minibatches
-from gaitway.functional.policy_losses import explained_variance, standardise, weighted_mean
+from gaitway.functional.policy_losses import explained_variance, weighted_mean
 from gaitway.nn.normalise import ReturnScaler, ValueNorm
 
 
@@ -157,7 +159,7 @@ class PPO:
         transforms: list[Transform] = [standardised_advantage] if config.normalise_advantage == "minibatch" else []
         self.noise: MemoryNoise | None = None
         if config.memory_noise:
-            self.noise = MemoryNoise(policy, config.memory_noise, stream(seed, "memory noise", self.device))
+            self.noise = MemoryNoise(policy, config.memory_noise, own_stream(seed, "memory noise", self.device))
             transforms.append(self.noise)
         self.terms = Terms(with_further(standard_terms(config, policy), terms), policy, self.device, transforms)
         self.reads, self.objects = self.terms.reads, objects_given(term=terms)
@@ -190,7 +192,7 @@ class PPO:
                 f"{len(self.streams)}, one for each group and one for the rest; set agent.critics to that"
             )
         self.reads += tuple(each.variable for each in self.streams) if config.reward_groups else ()
-        self.generator = stream(seed, "minibatch", self.device)
+        self.generator = own_stream(seed, "minibatch", self.device)
         self._data = Workspace()
         self._fields: dict[str, Tensor] = {}
 
@@ -233,7 +235,8 @@ class PPO:
         if config.critic_warmup:
             self._warm_up(now.iteration)
         # a path written by hand stands in for the policy's own methods only as long as these are the ones it knows
-        self.engine.direct = self._direct if self._direct is not None and self.policy.is_plain else None
+        direct = self._direct is not None and self.policy.is_plain and (here().is_alone or "env/valid" not in data)
+        self.engine.direct = self._direct if direct else None
         self.prepare(data)
         last_epoch = config.epochs
         for epoch in range(config.epochs):
@@ -299,7 +302,7 @@ class PPO:
             advantage = torch.stack(weighted).sum(0)
             goal = torch.stack([each.goal for each in estimates], -1)
         if self.config.normalise_advantage == "rollout":
-            advantage = standardise(advantage, policy_weight(fields))
+            advantage = standardised(advantage, policy_weight(fields))
         for name, new in (("value", value), ("advantage", advantage), ("return", goal)):
             if name in fields:  # a new estimate takes the place of the old one: recordings know that place
                 fields[name].copy_(new)
@@ -334,7 +337,7 @@ class PPO:
     def _mean_kl(self) -> float:
         policy, fields = self.policy, self._fields
         params, _ = policy.evaluate(fields)
-        return float(weighted_mean(policy.head.kl(fields["params"], params), policy_weight(fields)))
+        return float(here().mean_(weighted_mean(policy.head.kl(fields["params"], params), policy_weight(fields))))
 
     def flat_parameters(self) -> list[Tensor]:
         return [self.engine.parameters.value.detach()]

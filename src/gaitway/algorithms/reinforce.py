@@ -20,12 +20,12 @@ from torch import Tensor
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now
 from gaitway.algorithms.policy_gradient import BaselineLoss, PolicyGradient, PolicyGradientConfig
-from gaitway.algorithms.terms import Entropy, policy_weight
+from gaitway.algorithms.terms import Entropy, policy_weight, standardised
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, Positive
 from gaitway.core.workspace import Workspace
-from gaitway.functional.policy_losses import standardise, weighted_mean
+from gaitway.functional.policy_losses import weighted_mean
 from gaitway.functional.returns import discounted_returns
 
 
@@ -105,7 +105,7 @@ class EpisodeLoss:
         if self.config.baseline:
             advantage = advantage - batch["new/value"].detach()
         if self.config.normalise_advantage:
-            advantage = standardise(advantage, weight)
+            advantage = standardised(advantage, weight)
         return -weighted_mean(batch["new/log_prob"] * advantage, weight), {"counted": batch["weight"].mean()}
 
 

@@ -19,7 +19,8 @@ from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, NotNegative, Positive, Share, WholeNumber
-from gaitway.core.seeding import restore_stream, stream
+from gaitway.core.ranks import own_stream
+from gaitway.core.seeding import restore_stream
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.prioritised_replay import PrioritisedReplay
 from gaitway.data.step_gather import TransitionBatch
@@ -132,7 +133,7 @@ class ReplayAlgorithm:
         """Updates so far: says where in the cycle the next one stands."""
         together = max(1, config.updates_per_program // cycle) * cycle
         name = type(self).__name__
-        self.generator = stream(seed, name.lower(), self.device)
+        self.generator = own_stream(seed, name.lower(), self.device)
         self._index = torch.zeros(together, config.batch_size, dtype=torch.int64, device=self.device)
         self._noise = [
             {name: torch.zeros(draw.shape, device=self.device) for name, draw in self.draws.items()}
@@ -265,7 +266,9 @@ class ReplayAlgorithm:
         """All arguments of the replay."""
         device = torch.device(device or self.device)
         sizes = {"capacity": self.config.replay_size, "gamma": self.config.gamma}
-        return self.replay_arguments() | sizes | {"device": device, "generator": stream(self.seed, "replay", device)}
+        return (
+            self.replay_arguments() | sizes | {"device": device, "generator": own_stream(self.seed, "replay", device)}
+        )
 
     def replay_arguments(self) -> dict[str, Any]:
         """What shapes and sizes the replay, besides its capacity."""

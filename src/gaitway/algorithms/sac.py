@@ -91,6 +91,7 @@ class SAC(SoftAlgorithm):
         gradient = self.temperature.log_value.grad
         assert gradient is not None
         gradient.copy_(temperature_gradient(entropy, self.target_entropy))
+        self.temperature_engine.share({})
         self.temperature_engine.optimiser.step()
 
     def _set_steps(self) -> None:

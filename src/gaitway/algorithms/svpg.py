@@ -70,6 +70,7 @@ class SVPG(PolicyGradient):
     """
 
     config: SVPGConfig
+    trains_in_ranks = False
 
     def __init__(
         self,

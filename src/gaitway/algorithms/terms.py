@@ -18,6 +18,7 @@ from torch import Tensor
 from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm, Now, Schedule, value_at
 from gaitway.core.config import did_you_mean
 from gaitway.core.ranges import Positive
+from gaitway.core.ranks import here
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import ActionSpec
 from gaitway.functional.policy_losses import clipped_surrogate, standardise, value_error, weighted_mean
@@ -102,6 +103,9 @@ class Terms:
             with torch.no_grad():
                 divergence = self.policy.head.kl(batch["params"], batch["new/params"])
                 statistics["kl"] = weighted_mean(divergence, policy_weight(batch))
+        if "weight" in batch and not here().is_alone:
+            share = _share_of_rank(batch["weight"])
+            total, statistics = total * share, {name: value * share for name, value in statistics.items()}
         return total, statistics
 
     def weighed(
@@ -173,7 +177,28 @@ def policy_weight(batch: Batch) -> Tensor | None:
 
 def standardised_advantage(batch: Batch, now: DeviceNow) -> Batch:
     """A transform: the advantages of the minibatch with mean 0 and standard deviation 1."""
-    return batch | {"advantage": standardise(batch["advantage"], policy_weight(batch))}
+    return batch | {"advantage": standardised(batch["advantage"], policy_weight(batch))}
+
+
+def standardised(advantage: Tensor, weight: Tensor | None) -> Tensor:
+    """Advantages with mean 0 and standard deviation 1 over all entries that count, those of all processes where several
+    train together."""
+    ranks = here()
+    if ranks.is_alone:
+        return standardise(advantage, weight)
+    x, rows = advantage.double(), torch.ones_like(advantage).double() if weight is None else weight.double()
+    count = rows.sum()
+    mean = (x * rows).sum() / count.clamp(min=1.0)
+    variance = ((x - mean).square() * rows).sum() / count.clamp(min=1.0)
+    total, mean, variance = ranks.pooled(count, mean, variance)
+    std = (variance * total / (total - 1).clamp(min=1)).sqrt()
+    return ((x - mean) / (std + 1e-8)).to(advantage.dtype)
+
+
+def _share_of_rank(weight: Tensor) -> Tensor:
+    """What the mean over this process's rows weighs in the mean over those of all, which count differently many."""
+    rows = weight.detach().sum()
+    return rows / here().mean_(rows.clone()).clamp(min=1e-8)
 
 
 def with_further(standard: Sequence[LossTerm], further: Sequence[LossTerm]) -> list[LossTerm]:

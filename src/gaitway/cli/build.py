@@ -22,7 +22,8 @@ from gaitway.core.agent import Agent
 from gaitway.core.config import ConfigError, from_config, read_yaml, resolve_class
 from gaitway.core.execution import Execution
 from gaitway.core.parts import find_part, make_part, make_parts
-from gaitway.core.seeding import stream
+from gaitway.core.ranks import here
+from gaitway.core.seeding import SeedFrom, stream
 from gaitway.core.trust import REFERENCE, Kind, TrustError, judge_file, speaking
 from gaitway.data.cursors import open_followed
 from gaitway.data.dataset import DataConfig, Dataset, check_fits
@@ -37,6 +38,7 @@ from gaitway.runners.capacity import LimitedTensors, check_learning
 from gaitway.runners.cast import AGENTS, Cast
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.description import named
+from gaitway.runners.distributed import algorithm_of_rank, instances_of_rank
 from gaitway.runners.logger import Logger
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.offline import OfflineRunner
@@ -71,12 +73,16 @@ def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None 
     """The training environment, or one for evaluation with the changes of `evaluation.env`."""
     need_named(config, "its environment", "env", *(["evaluation"] if purpose == "evaluation" else []))
     env = config.env
+    seed, ranks = config.seed, here()
     if purpose == "evaluation":
         env = _merge_env(env, config.evaluation.env)
+    if num_envs is None:
+        num_envs = instances_of_rank(env.num_envs)
+        seed = seed if ranks.is_alone else SeedFrom(seed, ranks.rank * num_envs)
     return make_env(
         env.id,
-        num_envs=num_envs or env.num_envs,
-        seed=config.seed,
+        num_envs=num_envs,
+        seed=seed,
         num_threads=env.num_threads,
         device=config.device,
         purpose=purpose,
@@ -102,7 +108,8 @@ def build_algorithm(config: TrainConfig, env: VecEnv) -> Any:
     if getattr(config.algorithm, "terms", ()):
         given = _given(config, env.spec, policy, env.num_envs, execution)
         parts["terms"] = _make(config, env.spec, config.algorithm.terms, TERMS, "algorithm.terms", given, TERM)
-    return make(policy, config.algorithm, num_envs=env.num_envs, seed=config.seed, execution=execution, **parts)
+    own = algorithm_of_rank(config.algorithm)
+    return make(policy, own, num_envs=env.num_envs, seed=config.seed, execution=execution, **parts)
 
 
 @by_origin

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from gaitway.cli.compose_run import compose_run
 from gaitway.cli.config_file import change_value
 from gaitway.cli.console import console
 from gaitway.cli.export import check_contract, export
-from gaitway.cli.from_run import student_of, successor_of
+from gaitway.cli.from_run import Base, student_of, successor_of
 from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, device_of, evaluate
 from gaitway.cli.look import info, list_what, plot
@@ -38,6 +40,7 @@ from gaitway.cli.sweep.command import from_trial, short_form
 from gaitway.cli.train_config import TrainConfig, default_run_dir, recipe_of
 from gaitway.core.config import ConfigError, flatten, to_config
 from gaitway.core.files import StateFileError, remove_leftovers
+from gaitway.core.ranks import RankLostError, Ranks, being, here
 from gaitway.core.signals import EXIT_CODES, EXIT_INTERRUPT, Interrupted
 from gaitway.core.user_code import UserCode
 from gaitway.data.dataset import Dataset
@@ -46,6 +49,14 @@ from gaitway.envs.vec_env import VecEnv
 from gaitway.processes.workers import RemoteError
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.code_archive import archive_code
+from gaitway.runners.distributed import (
+    check_alike,
+    check_processes,
+    connect,
+    cores_of_rank,
+    device_of_rank,
+    joined,
+)
 from gaitway.runners.judge import Trial
 from gaitway.runners.logger import Logger, setup_log
 from gaitway.runners.off_policy import OffPolicyRunner, replay_memory
@@ -90,6 +101,18 @@ NAMES = {each.name for each in fields(TrainConfig)}
 log = logging.getLogger("gaitway")
 
 
+def in_ranks(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command that several processes, started by `torchrun`, run together."""
+
+    @functools.wraps(command)
+    def run(options: argparse.Namespace) -> int:
+        with joined():
+            return command(options)
+
+    return run
+
+
+@in_ranks
 def train(options: argparse.Namespace) -> int:
     overrides = list(options.overrides)
     if options.from_trial is not None:
@@ -99,21 +122,30 @@ def train(options: argparse.Namespace) -> int:
             raise ConfigError("--seeds and -m make a sweep; go on with one by `gaitway sweep --resume DIR`")
         if options.dry_run:
             raise ConfigError("--dry-run looks at one run; leave --seeds and -m out")
+        if not here().is_alone:
+            raise ConfigError("a sweep starts processes of its own; use --seeds and -m without torchrun")
         return short_form(options, overrides)
-    return _train(options, *compose_run(overrides, options.config_dir))
+    return _train(options, overrides)
 
 
+@in_ranks
 def distill(options: argparse.Namespace) -> int:
-    return _train(options, *compose_run(options.overrides, options.config_dir, base=student_of(options.run)))
+    return _train(options, options.overrides, student_of)
 
 
+@in_ranks
 def finetune(options: argparse.Namespace) -> int:
-    return _train(options, *compose_run(options.overrides, options.config_dir, base=successor_of(options.run)))
+    return _train(options, options.overrides, successor_of)
 
 
-def _train(options: argparse.Namespace, config: TrainConfig, composed: Composed) -> int:
-    """Begin the run that was composed, or go on with it where that is asked for."""
-    judge_run(config)
+def _train(options: argparse.Namespace, overrides: Sequence[str], base_of: Callable[[str], Base] | None = None) -> int:
+    """Begin the run that the arguments describe, or go on with it where that is asked for."""
+    with here().refusing_together():
+        base = None if base_of is None else base_of(options.run)
+        config, composed = compose_run(overrides, options.config_dir, cores_of_rank(), base)
+        judge_run(config)
+    with here().refusing_together():
+        check_alike(to_config(config))
     if options.show_config:
         if config.run_dir is None:
             config = replace(config, run_dir=default_run_dir(config, composed.experiment))
@@ -123,7 +155,7 @@ def _train(options: argparse.Namespace, config: TrainConfig, composed: Composed)
         if config.run_dir is None:
             raise ConfigError("--or-resume goes on with the run in run_dir; add run_dir=DIR", "run_dir")
         found = RunFolder(config.run_dir)
-        if found.config.is_file() and found.code.is_file():
+        if here().from_first(found.config.is_file() and found.code.is_file()):
             return _go_on(found, config, composed, options.quiet)
     return begin(config, composed, options.quiet, dry=getattr(options, "dry_run", False))[0]
 
@@ -131,13 +163,14 @@ def _train(options: argparse.Namespace, config: TrainConfig, composed: Composed)
 def _go_on(folder: RunFolder, config: TrainConfig, composed: Composed, quiet: bool) -> int:
     """Go on with a run that the same command line began."""
     stored, asked = flatten(folder.read_config()), flatten(to_config(config))
-    for key, source in composed.sources.items():
-        if source != DEFAULT and key not in NOT_COMPARED and key in asked and asked[key] != stored.get(key):
-            raise ConfigError(
-                f"{folder.path} was begun with {key}={stored.get(key)}, and this asks for {asked[key]}; go on with it "
-                f"as it is by `gaitway resume {folder.shown}`, or choose another run_dir",
-                key,
-            )
+    with here().refusing_together():
+        for key, source in composed.sources.items():
+            if source != DEFAULT and key not in NOT_COMPARED and key in asked and asked[key] != stored.get(key):
+                raise ConfigError(
+                    f"{folder.path} was begun with {key}={stored.get(key)}, and this asks for {asked[key]}; go on with "
+                    f"it as it is by `gaitway resume {folder.shown}`, or choose another run_dir",
+                    key,
+                )
     if is_over(folder):
         print(f"nothing to do: {folder.path} has come to its end")
         return 0
@@ -160,43 +193,67 @@ def begin(
 ) -> tuple[int, Path]:
     """Train a run from its first step, as it was composed; the exit code, and the folder of the run. With `dry` only
     what is known before is said, and nothing is written."""
-    need_named(config, "that")
-    check_memory(config)
-    config = pinned(config)
-    started = time.perf_counter()
-    with build_env(config) as env, contextlib.ExitStack() as stack:
+    ranks, ahead = here(), None
+    with contextlib.ExitStack() as stack:
         # all this before the folder is made, so that a mistake leaves nothing behind
-        algorithm = build_algorithm(config, env)
-        making_s = time.perf_counter() - started
-        pace = Pace(making_s, *check_evaluation(config, env))
-        notes: list[str | None] = [init_from(config, algorithm)]
-        if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
-            notes.append(replay_memory(algorithm))
-        data = build_data(config, algorithm.policy)
-        if data is not None:
-            notes.append(str(data))
-            config = _with_data(config, data)
-        for note in notes if not quiet else []:
+        with ranks.refusing_together():
+            need_named(config, "that")
+            check_ranks(config)
+            asked, config = config.device, replace(config, device=device_of_rank(config.device))
+            check_memory(config)
+            config = pinned(config)
+            started = time.perf_counter()
+            env = stack.enter_context(build_env(config))
+            algorithm = build_algorithm(config, env)
+            making_s = time.perf_counter() - started
+            pace = Pace(making_s, *check_evaluation(config, env))
+            notes: list[str | None] = [init_from(config, algorithm)]
+            if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
+                notes.append(replay_memory(algorithm))
+            data = build_data(config, algorithm.policy)
+            if data is not None:
+                notes.append(str(data))
+                config = _with_data(config, data)
+        for note in notes if not quiet and ranks.is_first else []:
             if note is not None:
                 say(note)
-        ahead = look_ahead(config, env, algorithm, pace, dry)
+        with ranks.refusing_together():
+            if ranks.is_first:
+                with being(Ranks()):  # the others do not look, so nothing is said to them
+                    ahead = look_ahead(config, env, algorithm, pace, dry)
         del algorithm  # its memory, before the run's own is made
-        for line in ahead.lines() if dry or not quiet else []:
+        for line in ahead.lines() if ahead is not None and (dry or not quiet) else []:
             say(line)
         if dry:
-            for sentence in ahead.warnings:
+            for sentence in ahead.warnings if ahead is not None else []:
                 print(f"gaitway: warning: {sentence}", file=sys.stderr)
             return 0, Path()
-        config, folder = _begin(stack, config, composed.experiment)
-        if config.preflight:
-            folder.write_preflight(ahead.to_dict())
-        write_config(folder.config, to_config(config), composed.sources)
-        problem = folder.sign()
-        if problem is not None:
-            print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
+        with ranks.refusing_together():
+            if ranks.is_first:
+                config, folder = _begin(stack, config, composed.experiment)
+                if config.preflight and ahead is not None:
+                    folder.write_preflight(ahead.to_dict())
+                write_config(folder.config, to_config(replace(config, device=asked)), composed.sources)
+                problem = folder.sign()
+                if problem is not None:
+                    print(f"gaitway: {folder.path} will not count as your own run: {problem}", file=sys.stderr)
+        config = replace(config, run_dir=ranks.from_first(config.run_dir))
+        assert config.run_dir is not None
+        folder = RunFolder(config.run_dir)
         with UserCode({}):
-            plan = replace(plan or Plan(), warnings=tuple(ahead.warnings))
+            plan = replace(plan or Plan(), warnings=() if ahead is None else tuple(ahead.warnings))
             return _run(config, folder, env, quiet, plan), folder.path
+
+
+def check_ranks(config: TrainConfig) -> None:
+    """Refuse algorithms that several processes cannot run together."""
+    make = recipe_of(config.algorithm.name).algorithm
+    if not here().is_alone and not getattr(make, "trains_in_ranks", True):
+        raise ConfigError(
+            f"{config.algorithm.name} is not trained by several processes together; run it without torchrun, several "
+            "runs at a time by `gaitway sweep`",
+            "algorithm.name",
+        )
 
 
 def _begin(stack: contextlib.ExitStack, config: TrainConfig, experiment: str | None) -> tuple[TrainConfig, RunFolder]:
@@ -222,45 +279,67 @@ def _with_data(config: TrainConfig, data: Dataset | Trajectories) -> TrainConfig
     return replace(config, data=replace(config.data, path=place, sha256=sha256))
 
 
+@in_ranks
 def resume(options: argparse.Namespace) -> int:
-    device, limits = device_of(options.limits)
-    folder = RunFolder.open(options.run)
-    settings = [text for text in limits if text.partition("=")[0].partition(".")[0] in NAMES]
-    if settings:
-        raise ConfigError(
-            f"{settings[0]!r} is refused: resume goes on with a run as it was begun; begin another one with its "
-            f"weights by {anew(folder, settings[0])}"
-        )
-    with folder.writing():  # first of all: what looks left over may be what another process is writing
-        return _resume(folder, device, limits, options)
+    ranks = here()
+    with contextlib.ExitStack() as stack:
+        with ranks.refusing_together():
+            device, limits = device_of(options.limits)
+            folder = RunFolder.open(options.run)
+            settings = [text for text in limits if text.partition("=")[0].partition(".")[0] in NAMES]
+            if settings:
+                raise ConfigError(
+                    f"{settings[0]!r} is refused: resume goes on with a run as it was begun; begin another one with "
+                    f"its weights by {anew(folder, settings[0])}"
+                )
+            if ranks.is_first:  # first of all: what looks left over may be what another process is writing
+                stack.enter_context(folder.writing())
+        return _resume(stack, folder, device, limits, options)
 
 
-def _resume(folder: RunFolder, device: str | None, limits: list[str], options: argparse.Namespace) -> int:
-    folder, config = open_run(str(folder.path), device)
-    judge_run(config)
-    need_named(config, "the rest of it")
-    checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
-    remove_leftovers(folder.checkpoints)
-    checkpoint = options.checkpoint if checkpoints.steps() or options.checkpoint != "last" else None
-    done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)
-    if checkpoint is not None:
-        check_rates(config, checkpoints.facts(checkpoint), folder)
-    until = _target(done, limits)
-    if checkpoint is not None and done >= (until or config.total_steps):
-        print(f"nothing to do: {folder.path} is at step {done}; train on with `gaitway resume {folder.shown} more=1e6`")
+def _resume(
+    stack: contextlib.ExitStack,
+    folder: RunFolder,
+    device: str | None,
+    limits: list[str],
+    options: argparse.Namespace,
+) -> int:
+    ranks = here()
+    with ranks.refusing_together():
+        if ranks.is_first:
+            remove_leftovers(folder.checkpoints)
+    with ranks.refusing_together():
+        folder, config = open_run(str(folder.path), None if not ranks.is_alone and device == "cuda" else device)
+        judge_run(config)
+        need_named(config, "the rest of it")
+        check_ranks(config)
+        config = replace(config, device=device_of_rank(config.device))
+        checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
+        checkpoint = options.checkpoint if checkpoints.steps() or options.checkpoint != "last" else None
+        done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)
+        if checkpoint is not None:
+            check_processes(checkpoints.facts(checkpoint).get("processes"), folder.shown)
+            check_rates(config, checkpoints.facts(checkpoint), folder)
+        until = _target(done, limits)
+        is_done = checkpoint is not None and done >= (until or config.total_steps)
+        if until is not None and until > config.total_steps:
+            config = replace(config, total_steps=until)  # schedules stretch over the longer run
+        plan = Plan(checkpoint, until, options.fresh_replay, trial=getattr(options, "trial", None))
+        if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
+            raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
+    if is_done:
+        if ranks.is_first:
+            more = f"train on with `gaitway resume {folder.shown} more=1e6`"
+            print(f"nothing to do: {folder.path} is at step {done}; {more}")
         return 0
-    if until is not None and until > config.total_steps:
-        config = replace(config, total_steps=until)  # schedules stretch over the longer run
-    plan = Plan(checkpoint, until, options.fresh_replay, trial=getattr(options, "trial", None))
-    if plan.fresh_replay and not recipe_of(config.algorithm.name).runs(OffPolicyRunner):
-        raise ConfigError(f"--fresh-replay is for off-policy runs; {folder.path} learns by {config.algorithm.name}")
-    with build_env(config) as env:
+    with ranks.refusing_together():
+        env = stack.enter_context(build_env(config))
         if checkpoint is None:
             init_from(config, build_algorithm(config, env))  # what is gone is said before a line of the folder changes
         elif not config.origin.is_person:
             build_algorithm(config, env)  # what it must not name is refused before a line of the folder changes
-        with UserCode({}):
-            return _run(config, folder, env, options.quiet, plan)
+    with UserCode({}):
+        return _run(config, folder, env, options.quiet, plan)
 
 
 @dataclass(frozen=True)
@@ -279,13 +358,18 @@ class Plan:
 
 
 def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan: Plan) -> int:
-    """Train in a folder that this process holds."""
-    setup_log(folder.log, config.log_level)
-    sinks = config.logging
-    logger = Logger(
-        folder.path, media=sinks.media, tensorboard=sinks.tensorboard, wandb=sinks.wandb, compress=sinks.compress
-    )
-    progress = Progress(plan.until or config.total_steps, quiet=quiet, title=config.env.id)
+    """Train in a folder that this process, or the first of those that train together, holds."""
+    ranks, sinks = here(), config.logging
+    connect(config.device)
+    if ranks.is_first:
+        setup_log(folder.log, config.log_level)
+        logger = Logger(
+            folder.path, media=sinks.media, tensorboard=sinks.tensorboard, wandb=sinks.wandb, compress=sinks.compress
+        )
+    else:
+        log.setLevel(logging.ERROR)  # the first one speaks for all
+        logger = Logger(None)
+    progress = Progress(plan.until or config.total_steps, quiet=quiet or not ranks.is_first, title=config.env.id)
     try:
         runner = build_runner(config, folder, env, progress=progress, logger=logger)
         if plan.checkpoint is None:
@@ -296,15 +380,20 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
             for sentence in plan.warnings:
                 log.warning("%s", sentence)
             logger.truncate(0)
-            folder.write_contract(runner.env.spec.to_dict())
-            archive_code(folder, config.repositories, sinks.code)
+            if ranks.is_first:
+                folder.write_contract(runner.env.spec.to_dict())
+                archive_code(folder, config.repositories, sinks.code)
         else:
             options = {"fresh_replay": True} if plan.fresh_replay else {}
             steps = runner.resume(plan.checkpoint, **options)
             log.info("going on from step %d of %s%s", steps, folder.path, " with an empty replay" * plan.fresh_replay)
-        change_value(folder.config, "total_steps", config.total_steps, "gaitway resume")
+        if ranks.is_first:
+            change_value(folder.config, "total_steps", config.total_steps, "gaitway resume")
         runner.learn(None if plan.until is None else max(plan.until - runner.env_steps, 0), trial=plan.trial)
         log.info("stopped at step %d by %s", runner.env_steps, runner.stopped_by or "the plan")
+        if not ranks.is_first:
+            runner.close()
+            return EXIT_CODES.get(runner.stopped_by or "", 0)
         return _finish(runner, folder, logger)
     except KeyboardInterrupt as error:
         code = error.exit_code if isinstance(error, Interrupted) else EXIT_INTERRUPT
@@ -320,6 +409,8 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
         if isinstance(error, RemoteError) and error.kind == "died" and folder.has_trained:
             error.args = (f"{error}; `gaitway resume {folder.shown}` goes on from the last checkpoint",)
         log.debug("%s", traceback.format_exc())
+        if not ranks.is_alone and not isinstance(error, RankLostError):  # the others end with it and cannot say why
+            print(f"gaitway: rank {ranks.rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         logger.close(exit_code=1)
         raise
     finally:

@@ -80,6 +80,8 @@ def run_command(options: argparse.Namespace, command: Callable[..., int], signal
     except (Exception, SystemExit) as error:
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
             return 0  # as `| head` does
+        if getattr(error, "told_by_first", False) and os.environ.get("RANK", "0") != "0":
+            return 1
         sentence = error.args[0] if isinstance(error, KeyError) and error.args else error
         is_program = options.command == "bench"  # a script, which speaks for itself
         if not (isinstance(error, ConfigError | UserCodeError) or is_program):

@@ -123,15 +123,17 @@ class Program:
         """Why it cannot be recorded, if so; it then runs eagerly."""
         self._calls = 0
         self._conditions: tuple[Any, ...] = ()
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._parts: list[Callable[[], None]] = []
+        """The recording: replays of graphs, with what stands `outside` of them in between."""
 
     @property
     def is_recorded(self) -> bool:
-        return self._graph is not None
+        return bool(self._parts)
 
     def __call__(self) -> None:
-        if self._graph is not None:
-            self._graph.replay()
+        if self._parts:
+            for part in self._parts:
+                part()
         elif not self.execution.captures or self.refused is not None:
             with self.execution.numerics():
                 self.function()
@@ -156,7 +158,7 @@ class Program:
 
     def forget(self) -> None:
         """Drop the recording: tensors it used have moved. The next calls warm up and record again."""
-        self._graph, self._calls, self.refused = None, 0, None
+        self._parts, self._calls, self.refused = [], 0, None
 
     def _warm_up(self) -> None:
         stream, current = self.execution._stream, torch.cuda.current_stream(self.execution.device)
@@ -167,10 +169,7 @@ class Program:
         current.wait_stream(stream)
 
     def _record(self) -> None:
-        graph = torch.cuda.CUDAGraph()
         execution = self.execution
-        for generator in self.generators:
-            graph.register_generator_state(generator)
         # a failed recording leaves generators in the midst of it; the global one takes part in every recording
         index = torch.cuda.current_device() if execution.device.index is None else execution.device.index
         touched = (*self.generators, torch.cuda.default_generators[index])
@@ -178,16 +177,67 @@ class Program:
         with _making, execution.numerics():
             torch.cuda.synchronize(execution.device)
             try:
-                # a memory pool of its own: results of one recording must survive the replay of another
-                with torch.cuda.graph(graph, stream=execution._stream):
-                    self.function()
+                self._parts = _Recording(self.generators).of(self.function, execution._stream)
             except Exception as error:  # whatever the function does that a graph cannot hold
                 for generator, state in zip(touched, states, strict=True):
                     generator.graphsafe_set_state(state)
                 self.refused = _first_line(error)
                 log.warning("%s cannot be recorded as a CUDA graph and runs eagerly: %s", self.name, self.refused)
-                return
-        self._graph = graph
+
+
+class _Recording:
+    """A function as CUDA graphs, one behind the other, cut where something stands `outside` of them.
+
+    They share a memory pool of their own, because they run in this order always; results of one recording must survive
+    the replay of another.
+    """
+
+    present: _Recording | None = None
+    """The one under way; there is one at a time in a process."""
+
+    def __init__(self, generators: Sequence[torch.Generator]) -> None:
+        self.generators = generators
+        self.parts: list[Callable[[], None]] = []
+        self.pool = torch.cuda.graph_pool_handle()
+        self._context: Any = None
+
+    def of(self, function: Callable[[], None], stream: torch.cuda.Stream | None) -> list[Callable[[], None]]:
+        self._stream = stream
+        _Recording.present = self
+        self._begin()
+        try:
+            function()
+        except BaseException as error:
+            self._context.__exit__(type(error), error, error.__traceback__)
+            raise
+        else:
+            self._context.__exit__(None, None, None)
+        finally:
+            _Recording.present = None
+        return self.parts
+
+    def cut(self, function: Callable[[], None]) -> None:
+        """Let `function` run between what was recorded so far and what follows; it does not run now, when nothing has
+        been computed."""
+        self._context.__exit__(None, None, None)
+        self.parts.append(function)
+        self._begin()
+
+    def _begin(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        self._context = torch.cuda.graph(graph, pool=self.pool, stream=self._stream)
+        self._context.__enter__()
+        self.parts.append(graph.replay)
+
+
+def outside(function: Callable[[], None]) -> None:
+    """Call `function`, which no graph can hold: now or, within a recording, each time between its two parts."""
+    if _Recording.present is None:
+        function()
+    else:
+        _Recording.present.cut(function)
 
 
 class _Compiled:

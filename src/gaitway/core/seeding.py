@@ -23,6 +23,37 @@ BRANCHES = 1000
 """Added to the number of a branch, so that none is a purpose."""
 
 
+class SeedFrom(int):
+    """A seed of instances that are counted from `first` on: those that one of several processes has."""
+
+    first: int
+
+    def __new__(cls, seed: int, first: int) -> SeedFrom:
+        made = super().__new__(cls, check_seed(seed))
+        made.first = first
+        return made
+
+    def __getnewargs__(self) -> tuple[int, int]:  # type: ignore[override]
+        return int(self), self.first
+
+
+class SharedStream(torch.Generator):
+    """A generator that all processes of a run have alike; each draws for all instances and takes its own (`fill`)."""
+
+    rank: int
+    size: int
+
+
+def fill(out: torch.Tensor, generator: torch.Generator | None, how: str = "normal_", *limits: float) -> torch.Tensor:
+    """Draw `out` [B, ...], a row per instance, by its method `how`; with a `SharedStream` those rows of what all
+    processes draw that are this one's, so that instances get the numbers they get in one process."""
+    if not isinstance(generator, SharedStream):
+        return getattr(out, how)(*limits, generator=generator)
+    whole = out.new_empty((len(out) * generator.size, *out.shape[1:]))
+    getattr(whole, how)(*limits, generator=generator)
+    return out.copy_(whole[generator.rank * len(out) : (generator.rank + 1) * len(out)])
+
+
 def check_seed(seed: int) -> int:
     """A non-negative integer of 63 bits; True and False are refused because they are usually a mistake."""
     sentence = refusal(WholeNumber, seed, "the seed")
@@ -34,7 +65,8 @@ def check_seed(seed: int) -> int:
 def instance_seeds(seed: int | Sequence[int], num_envs: int) -> np.ndarray:
     """Entropy `[B, 2]` of each instance: an integer s gives (s, i), a list gives (s_i, 0)."""
     if isinstance(seed, int | np.integer):
-        return np.array([[check_seed(seed), index] for index in range(num_envs)], dtype=np.uint64)
+        first = seed.first if isinstance(seed, SeedFrom) else 0
+        return np.array([[check_seed(seed), first + index] for index in range(num_envs)], dtype=np.uint64)
     seeds = [check_seed(value) for value in seed]
     if len(seeds) != num_envs:
         raise ValueError(f"{len(seeds)} seeds for {num_envs} instances; pass one integer or one seed per instance")
@@ -84,7 +116,11 @@ def named_sequence(seed: int, name: str) -> np.random.SeedSequence:
 
 def stream(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Generator:
     """A named generator (policy, minibatch, replay, ...); different names never share a stream."""
-    generator = torch.Generator(device=device)
+    return begun(torch.Generator(device=device), seed, name)
+
+
+def begun(generator: torch.Generator, seed: int, name: str) -> torch.Generator:
+    """Let a generator begin the stream of this name."""
     generator.manual_seed(int(named_sequence(seed, name).generate_state(1, np.uint64)[0]) & (2**63 - 1))
     return generator
 

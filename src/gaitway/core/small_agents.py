@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.agent import Agent, Around, check_declared
-from gaitway.core.seeding import check_seed, named_sequence, restore_stream, stream
+from gaitway.core.ranks import shared_stream
+from gaitway.core.seeding import check_seed, named_sequence, restore_stream
 from gaitway.core.workspace import DONE, Workspace
 
 SEED_RULES = ("first", "last", "sum", "mean")
@@ -61,7 +62,7 @@ class SeedableAgent(Agent):
                 generator = torch.Generator(device=device)
                 generator.seed()
             else:
-                generator = stream(self.current_seed, self._stream_name, device)
+                generator = shared_stream(self.current_seed, self._stream_name, device)
             self._generators[device] = generator
         return self._generators[device]
 

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.core.seeding import restore_stream, stream
+from gaitway.core.ranks import own_stream
+from gaitway.core.seeding import restore_stream
 from gaitway.core.transitions import FINAL, OBSERVATION
 from gaitway.core.workspace import Workspace
 from gaitway.data.dataset import check_finite
@@ -85,7 +86,7 @@ class Cursors:
         self.start_frames, self.keep_latest, self.follow = (low, high), keep_latest, follow
         self.device, self.patience_s = torch.device(device), patience_s
         self._groups = None if groups is None else tuple(groups)
-        self._generator = stream(seed, "dataset")
+        self._generator = own_stream(seed, "dataset")
         self._variables: dict[str, Tensor] = {}
         self._numbers = np.zeros(0, np.int64)
         """Number of every episode in memory, counted from the beginning of the dataset; increasing."""

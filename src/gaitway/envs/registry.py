@@ -26,7 +26,7 @@ import torch
 from gaitway.core.config import resolve_class
 from gaitway.core.execution import check_device
 from gaitway.core.parts import make_part
-from gaitway.core.seeding import check_seed
+from gaitway.core.seeding import SeedFrom, check_seed
 from gaitway.core.trust import judge_options
 from gaitway.core.user_code import UserCode, UserCodeError, place_of
 from gaitway.envs.gym.registration import NAMESPACE
@@ -193,7 +193,7 @@ def _nearest(id: str) -> str:
 def _seed(seed: int | Sequence[int]) -> int | Sequence[int]:
     """One integer, checked here, or several, which the environment counts and checks."""
     is_list = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str)
-    return seed if is_list else check_seed(seed)  # type: ignore[arg-type]
+    return seed if is_list or isinstance(seed, SeedFrom) else check_seed(seed)  # type: ignore[arg-type]
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:

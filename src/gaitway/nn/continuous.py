@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gaitway.core.seeding import fill
 from gaitway.nn.head import Head
 from gaitway.nn.tanh_bijector import TanhBijector
 
@@ -127,7 +128,7 @@ class Gaussian(Head):
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
         """Reparametrised: differentiable in `params`."""
         mean, std = params.chunk(2, -1)
-        noise = torch.empty_like(mean, memory_format=torch.contiguous_format).normal_(generator=generator)
+        noise = fill(torch.empty_like(mean, memory_format=torch.contiguous_format), generator)
         return torch.addcmul(mean, std, noise)
 
     def sampler(self, generator: torch.Generator | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
@@ -144,7 +145,7 @@ class Gaussian(Head):
             mean.copy_(self._scaled_mean(output))
             if generator is None:
                 return params, mean
-            return params, torch.addcmul(mean, std, noise.normal_(generator=generator), out=raw)
+            return params, torch.addcmul(mean, std, fill(noise, generator), out=raw)
 
         return draw
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gaitway.core.seeding import fill
 from gaitway.nn.head import Head
 
 
@@ -48,7 +49,7 @@ class Categorical(Head):
                 winners = torch.empty(output.shape[:-1], dtype=torch.int64)
                 arrays = clocks.numpy(), speeds.numpy(), winners.numpy()
             torch._log_softmax(output, -1, False, out=params)
-            clocks.exponential_(generator=generator)
+            fill(clocks, generator, "exponential_")
             torch.exp(params, out=speeds)
             times, speed, winner = arrays
             np.divide(speed, times, out=speed)
@@ -168,7 +169,7 @@ class Bernoulli(Head):
 
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
         with torch.no_grad():
-            uniform = torch.empty_like(params, memory_format=torch.contiguous_format).uniform_(generator=generator)
+            uniform = fill(torch.empty_like(params, memory_format=torch.contiguous_format), generator, "uniform_")
             return (uniform < params.sigmoid()).to(self.raw_dtype)
 
     def mode(self, params: Tensor) -> Tensor:
@@ -196,7 +197,7 @@ class Bernoulli(Head):
 def _race(log_probs: Tensor, generator: torch.Generator) -> Tensor:
     """Index over the last axis, drawn by an exponential race: each choice arrives after Exp(1) / p, the first wins."""
     with torch.no_grad():
-        clocks = torch.empty_like(log_probs, memory_format=torch.contiguous_format).exponential_(generator=generator)
+        clocks = fill(torch.empty_like(log_probs, memory_format=torch.contiguous_format), generator, "exponential_")
         return (log_probs.exp() / clocks).argmax(-1)
 
 

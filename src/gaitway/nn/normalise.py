@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from gaitway.core.ranks import here
 from gaitway.functional.returns import accumulate
 
 
@@ -108,9 +109,12 @@ class RunningNorm(nn.Module):
         event_dims = len(self.shape)
         if x.ndim < event_dims or x.shape[x.ndim - event_dims :] != self.shape:
             raise ValueError(f"x is {list(x.shape)}; this normaliser takes [..., {', '.join(map(str, self.shape))}]")
-        if x.numel() == 0:
+        ranks = here()
+        if x.numel() == 0 and ranks.is_alone:
             return
         count, mean, var = batch_moments(x, event_dims, weight_mask)
+        if not ranks.is_alone:
+            count, mean, var = ranks.pooled(count, mean, var)
         if self.until is not None:
             count = (self.count < self.until) * count
         self._absorb(count, mean, var)

@@ -19,6 +19,7 @@ from gaitway.algorithms.algorithm import Batch, Coefficient, Now
 from gaitway.algorithms.engine import Engine
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, Positive
+from gaitway.core.ranks import own_stream
 from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec
@@ -64,7 +65,7 @@ class RandomNetworkDistillation(nn.Module):
         self.predictor = MLP(inputs, hidden, size, "relu", None, "orthogonal", 1.0, generator)
         self.observations, self.errors = RunningNorm((inputs,), clip=CLIP), RunningNorm(())
         self.to(device)
-        self.generator = stream(seed, "rnd", device)
+        self.generator = own_stream(seed, "rnd", device)
         execution = execution or Execution(device=device)
         self.engine = Engine(
             self.predictor, self._loss, learning_rate=learning_rate, max_grad_norm=None, execution=execution

@@ -24,6 +24,7 @@ from gaitway.algorithms.algorithm import Batch, Coefficient, Now
 from gaitway.algorithms.engine import Engine
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, NotNegative, Positive, WholeNumber
+from gaitway.core.ranks import own_stream
 from gaitway.core.seeding import named_sequence, restore_stream, stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.replay import Replay
@@ -96,8 +97,8 @@ class StyleReward(nn.Module):
         self.discriminator = Discriminator(2 * features.size, hidden, activation, stream(seed, "style parameters"))
         self.normaliser = RunningNorm((features.size,), eps=1e-4, clip=CLIP)
         self.to(device)
-        self.generator = stream(seed, "style", device)
-        self.replay = Replay(replay, device, generator=stream(seed, "style replay", device)) if replay else None
+        self.generator = own_stream(seed, "style", device)
+        self.replay = Replay(replay, device, generator=own_stream(seed, "style replay", device)) if replay else None
         execution = execution or Execution(device=device)
         self.engine = Engine(
             self.discriminator,

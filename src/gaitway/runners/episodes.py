@@ -14,6 +14,9 @@ from gaitway.envs.trials import Trials, TrialStatistics
 from gaitway.envs.vec_env import EVENTS
 from gaitway.functional.policy_losses import weighted_mean
 
+EPISODES = "train/episodes"
+"""The metric that says how many have ended."""
+
 
 class EpisodeStatistics:
     """Follows every instance through rollouts; reports the last `window` finished episodes.
@@ -80,7 +83,7 @@ class EpisodeStatistics:
 
     def metrics(self, ws: Workspace) -> dict[str, float]:
         """`train/*` of the finished episodes and `env/*`, means over this rollout (events: per finished episode)."""
-        found: dict[str, float] = {"train/episodes": float(self.finished)}
+        found: dict[str, float] = {EPISODES: float(self.finished)}
         if self.returns:
             found["train/return"] = float(np.mean(self.returns))
             found["train/length"] = float(np.mean(self.lengths))

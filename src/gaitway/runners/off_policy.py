@@ -20,7 +20,7 @@ import torch
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.core.agent import Agent
-from gaitway.core.seeding import stream
+from gaitway.core.ranks import here, own_stream
 from gaitway.data.dataset import Dataset
 from gaitway.data.episodes import EpisodeSource
 from gaitway.data.mixing import MixedReplay, dataset_replay, fill_replay
@@ -158,7 +158,7 @@ class OffPolicyRunner(Runner):
             raise ValueError("reward sources and data.share do not go together; use data.prefill, or leave one out")
         if isinstance(replay, PrioritisedReplay):
             raise ValueError("priorities and data.share do not go together; use prioritised=false or data.prefill")
-        part = dataset_replay(data, like=replay, generator=stream(self.config.seed, "dataset", replay.device))
+        part = dataset_replay(data, like=replay, generator=own_stream(self.config.seed, "dataset", replay.device))
         return typing.cast(StepReplay, MixedReplay(replay, part, self.share))  # it has the interface of one
 
     def _fill_replay(self) -> None:
@@ -261,7 +261,7 @@ class OffPolicyRunner(Runner):
         check_rollout(self.rollout, self.env.spec, first_step)
 
     def _log(self, numbers: dict[str, float]) -> None:
-        counts = {"updates": float(self.updates), "replay_size": float(self.replay.size)}
+        counts = {"updates": float(self.updates), "replay_size": float(self.replay.size * here().size)}
         self.upkeep.log(self.env_steps, self.iteration, numbers | counts, self.rollout)
 
     def _snapshot(self) -> Snapshot:

@@ -15,7 +15,8 @@ from typing import Any
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.core.agent import Agent
-from gaitway.core.seeding import restore_stream, stream
+from gaitway.core.ranks import own_stream
+from gaitway.core.seeding import restore_stream
 from gaitway.core.workspace import Workspace
 from gaitway.data.dataset import Dataset
 from gaitway.data.episodes import EpisodeSource
@@ -74,7 +75,7 @@ class OfflineRunner(Runner):
             **{name: arguments[name] for name in ("groups", "action", "n_step", "extras")},
             gamma=algorithm.config.gamma,
             device=algorithm.device,
-            generator=stream(algorithm.seed, "replay", algorithm.device),
+            generator=own_stream(algorithm.seed, "replay", algorithm.device),
         )
         self.iteration_updates = algorithm.config.iteration_steps
         """Updates between log lines."""

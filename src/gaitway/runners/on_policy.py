@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gaitway.algorithms.algorithm import Algorithm, Now
 from gaitway.core.agent import Agent
+from gaitway.core.ranks import here
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import RewardSource, merged
 from gaitway.runners.finite import check_rollout
@@ -127,7 +128,7 @@ class OnPolicyRunner(Runner):
             metrics, steps = pretraining.iterate(now)
             numbers = to_numbers(metrics) | pretraining.figures()
         self.iteration += 1
-        self.env_steps += steps
+        self.env_steps += here().total(steps)
         pretraining.look()
         if self.config.finite_checks:
             self._check_learnt(numbers)

@@ -16,6 +16,7 @@ from torch import Tensor
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, learnt_parameters
 from gaitway.core.agent import Agent
 from gaitway.core.config import to_config
+from gaitway.core.ranks import here
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards.source import Rewards, RewardSource
@@ -143,10 +144,11 @@ class Runner:
         """
         self.upkeep.judge.trial = trial
         target = self.config.total_steps if steps is None else self.env_steps + checked_steps(steps)
-        with self.folder.training() if self.folder is not None else contextlib.nullcontext():
-            if self.folder is not None:
-                write_run(self, self.folder)
-                write_files(self, self.folder)
+        folder = self.folder if here().is_first else None
+        with folder.training() if folder is not None else contextlib.nullcontext():
+            if folder is not None:
+                write_run(self, folder)
+                write_files(self, folder)
             return self._train_to(target)
 
     def _train_to(self, target: int) -> dict[str, Any]:
@@ -157,6 +159,7 @@ class Runner:
         with self.upkeep.training(target):
             is_new, self._begun = not self._begun, True
             if is_new:
+                self._begin_alike()
                 self._begin()
             self.upkeep.tell("begin", self.env_steps, self.iteration)
             if is_new:
@@ -175,6 +178,16 @@ class Runner:
         self.upkeep.judge.make_env = None
         self._iterate(UNREACHED)
         return self.env_steps - before, any(name.startswith("loss/") for name in self.upkeep.numbers)
+
+    def _begin_alike(self) -> None:
+        """Let all processes that train together begin with the parameters of the first."""
+        modules = [self.policy, *self._further().values()]
+        for tensor in [
+            *self.algorithm.flat_parameters(),
+            *(each for one in modules for each in one.state_dict().values()),
+        ]:
+            if isinstance(tensor, Tensor):  # an extra state may be anything
+                here().broadcast_(tensor)
 
     def inference_policy(self, stochastic: bool = False) -> InferencePolicy | CastPolicy:
         """What acts as a function of observations, with its normaliser and memory; call `reset` between episodes."""

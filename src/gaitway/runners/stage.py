@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaitway.core.seeding import restore_stream, stream
+from gaitway.core.ranks import shared_stream
+from gaitway.core.seeding import restore_stream
 from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Workspace
 from gaitway.envs.env_agent import episode_ends
@@ -33,7 +34,7 @@ class Stage:
         check_rows(self.variables.values(), env.num_envs, rows, env.device)
         self.rollout = Workspace.dense(self.variables, env.device, extra_row=cast.memories())
         self.wiring = check_wiring([self.world.observe, *cast.agents, self.world.advance, *others], self.rollout)
-        self.stream = stream(seed, "policy", env.device)
+        self.stream = shared_stream(seed, "policy", env.device)
         self._over_time = cast.over_time(self.world, algorithm.execution)
         self._was_filled = False
         self._ended: Tensor | None = None

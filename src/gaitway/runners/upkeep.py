@@ -20,7 +20,8 @@ from torch import Tensor
 
 from gaitway.algorithms.algorithm import Now
 from gaitway.core.files import StateFileError
-from gaitway.core.seeding import global_state, set_global_state, stream
+from gaitway.core.ranks import here, shared_stream
+from gaitway.core.seeding import fill, global_state, set_global_state
 from gaitway.core.signals import GracefulStop
 from gaitway.core.workspace import Workspace
 from gaitway.envs.trials import Trials
@@ -28,7 +29,8 @@ from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.runners.callbacks import Callbacks, Moment
 from gaitway.runners.cast import Cast
 from gaitway.runners.checkpoint import Attachments, Checkpoints
-from gaitway.runners.episodes import EpisodeStatistics
+from gaitway.runners.distributed import check_together, state_of_all, state_of_rank
+from gaitway.runners.episodes import EPISODES, EpisodeStatistics
 from gaitway.runners.finite import NotFiniteError, write_failure
 from gaitway.runners.forecast import Forecast
 from gaitway.runners.judge import Judge, MakeEnv
@@ -69,14 +71,17 @@ class Upkeep:
         progress: Progress | None = None,
         attachments: Attachments | None = None,
     ) -> None:
-        self.config, self.folder, self.progress, self.snapshot = config, folder, progress, snapshot
-        self.learnt = learnt
-        self.logger = logger or Logger(None if folder is None else folder.path)
+        self.config, self.progress, self.snapshot = config, progress, snapshot
+        self.learnt, self.ranks = learnt, here()
+        self.folder = folder if self.ranks.is_first else None
+        """Where things are written, by the first of several processes."""
+        self.logger = logger or Logger(None if self.folder is None else self.folder.path)
         self.env, self.callbacks = env, Callbacks(callbacks)
         self.device = next(cast.policy.parameters()).device
         self.target = self.planned = config.total_steps
         """Environment steps that schedules stretch over."""
-        self.judge = Judge(config, cast, env, make_env)
+        self.judge = Judge(config, cast, env, make_env if self.ranks.is_first else None)
+        self._evaluates = make_env is not None
         self.episodes = EpisodeStatistics(env.num_envs, events=env.spec.events, trials=Trials.of(env.spec))
         self.checkpoints: Checkpoints | None = None
         if folder is not None:
@@ -129,9 +134,11 @@ class Upkeep:
         """One line of metrics: what the algorithm said, finished episodes and the environment's own figures."""
         self.seconds = time.perf_counter() - self._started
         metrics = {name if "/" in name else f"train/{name}": value for name, value in numbers.items()}
-        self._iteration, self.numbers = iteration, metrics
         if rollout is not None:
             metrics |= self.episodes.metrics(rollout)
+        if not self.ranks.is_alone:
+            metrics = means_over_ranks(self.ranks.exchange(metrics))
+        self._iteration, self.numbers = iteration, metrics
         total = sum(self.clock.values()) or 1.0
         shares = {name: seconds / total for name, seconds in self.clock.items()}
         if iteration % self.config.log_interval == 0:
@@ -162,7 +169,7 @@ class Upkeep:
         if is_due and len(self.callbacks):
             self.judge.open()  # callbacks may set up what is evaluated next
         self.tell("after_iteration", steps, self._iteration, self.numbers)
-        if is_due:
+        if is_due and self._evaluates:
             self.evaluate(steps)
         if crossed(before, steps, self.config.checkpoints.interval):
             self.save(steps)
@@ -172,6 +179,8 @@ class Upkeep:
         self.seconds = time.perf_counter() - self._started
         if self._signals.requested is not None:
             self.stopped_by = self._signals.requested
+        if not self.ranks.is_alone:  # a signal to one of them stops them all
+            self.stopped_by = next((said for said in self.ranks.exchange(self.stopped_by) if said is not None), None)
         for _, path in self.judge.finished_films(wait=is_last or self.stopped_by is not None):
             # said at this step, not at the film's own: listeners take no step that lies behind
             self.logger.add_video("video/policy", path, steps)
@@ -180,6 +189,9 @@ class Upkeep:
         best, before = self.judge.best, self.judge.last.get("steps", 0)
         with self.timed("evaluate"):
             result = self.judge.measure(steps)
+        if not self.ranks.is_alone:
+            result, judged = self.ranks.from_first([result, self.judge.state_dict()])
+            self.judge.load_state_dict(judged)
         if result is None:
             return
         self.logger.log(steps, {f"eval/{name}": value for name, value in result.items()}, {})
@@ -207,16 +219,28 @@ class Upkeep:
         """Write a checkpoint unless this state has one. What cannot be written is logged; training goes on."""
         if self.checkpoints is None or self.saved_at == steps:
             return
+        snapshot, problem = Snapshot({}), None
         try:
             snapshot = self.snapshot()
         except (OSError, StateFileError) as error:  # what lies beside the checkpoint could not be written
-            log.error("no checkpoint at step %d, the older ones are kept: %s", steps, error)
-            self.checkpoints.tidy_attachments()  # the part of it that was
+            problem = str(error)
+        told = self.ranks.exchange([problem, list(snapshot.attached)])
+        problems = [said for said, _ in told if said is not None]
+        if problems:
+            log.error("no checkpoint at step %d, the older ones are kept: %s", steps, problems[0])
+            if self.ranks.is_first:
+                self.checkpoints.tidy_attachments()  # the part of it that was
             return
-        best = self.judge.best
-        facts = {"version": __version__, "stopped_by": self.stopped_by, **self.learnt()}
+        best, learnt = self.judge.best, self.learnt()
+        if not self.ranks.is_alone:
+            check_together(learnt["parameters_sha256"])
+        facts = {"version": __version__, "stopped_by": self.stopped_by, **learnt}
         facts |= {"best": dict(best), "last": dict(self.judge.last)}
-        if self.checkpoints.save(steps, snapshot.state, best.get("steps"), snapshot.attached, facts):
+        facts |= {} if self.ranks.is_alone else {"processes": self.ranks.size}
+        state, attached = state_of_all(snapshot.state), [name for _, names in told for name in names]
+        if self.ranks.from_first(
+            self.ranks.is_first and self.checkpoints.save(steps, state, best.get("steps"), attached, facts)
+        ):
             self.saved_at = steps
             self.tell("after_checkpoint", steps, self._iteration)
 
@@ -228,7 +252,8 @@ class Upkeep:
         """The state of a checkpoint of this run's folder, and its environment steps."""
         if self.checkpoints is None:
             raise ValueError("this runner has no run folder to resume from; pass folder=RunFolder(...)")
-        return self.checkpoints.load(which)
+        state, steps = self.checkpoints.load(which)
+        return state_of_rank(state, str(self.checkpoints.folder.parent)), steps
 
     def summary(self, steps: int) -> dict[str, Any]:
         """What summary.json says."""
@@ -288,17 +313,25 @@ def first_observation(env: VecEnv, config: RunnerConfig) -> Observation:
     """Begin the first episodes, of different ages if the config asks for that."""
     observation = env.reset()
     if config.stagger_timeouts and env.spec.max_episode_steps:
-        ages = torch.randint(env.spec.max_episode_steps, (env.num_envs,), generator=stream(config.seed, "stagger"))
-        env.set_elapsed(ages)
+        ages = torch.empty(env.num_envs, dtype=torch.int64)
+        env.set_elapsed(fill(ages, shared_stream(config.seed, "stagger"), "random_", 0, env.spec.max_episode_steps))
     return observation
 
 
 def counted_steps(ws: Workspace, start: int = 0, stop: int | None = None) -> int:
-    """Environment steps in the rows `start` to `stop` of a rollout; rows that only reset are none."""
+    """Environment steps in the rows `start` to `stop` of a rollout, of all processes together; rows that only reset are
+    none."""
     stop = ws.T if stop is None else stop
     if "env/valid" in ws:
-        return int(ws["env/valid"][start:stop].sum())
-    return (stop - start) * ws.B
+        return here().total(int(ws["env/valid"][start:stop].sum()))
+    return (stop - start) * ws.B * here().size
+
+
+def means_over_ranks(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Metrics of a run from those of its processes: means over the ones that have them, and how many episodes ended."""
+    names = dict.fromkeys(name for each in told for name in each)
+    found = {name: [each[name] for each in told if name in each] for name in names}
+    return {name: sum(each) / (1 if name == EPISODES else len(each)) for name, each in found.items()}
 
 
 def crossed(before: int, after: int, interval: int) -> bool:

@@ -18,6 +18,7 @@ from torch import Tensor
 from gaitway.agents.soft_actor_critic import LogStd
 from gaitway.core.config import configuration
 from gaitway.core.ranges import INCREASING, Count, Share, WholeNumber
+from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.functional.goal_space_losses import mean_log_density
 from gaitway.functional.soft_losses import squashed_entries
@@ -133,19 +134,19 @@ class GoalSpacePolicy(DecidingPolicy):
         head = heads.gather(1, space[:, None, None].expand(-1, 1, heads.shape[-1])).squeeze(1)
         mean, log_std = head.chunk(2, -1)
         if stochastic:
-            noise = torch.randn(mean.shape, device=mean.device, generator=generator or self.generator(mean.device))
+            noise = fill(torch.empty(mean.shape, device=mean.device), generator or self.generator(mean.device))
             mean = torch.addcmul(mean, log_std.clamp(*self.config.log_std_range).exp(), noise)
         return self.decision(space, mean.tanh() * self.interface.action_mask[space])
 
     def decide_uniformly(self, kept: Tensor, generator: torch.Generator) -> Tensor:
         mask = self.interface.action_mask
         space = self.uniform_space(kept, generator)
-        goal = torch.rand(kept.shape[0], self.goal_size, device=mask.device, generator=generator) * 2.0 - 1.0
+        goal = fill(torch.empty(kept.shape[0], self.goal_size, device=mask.device), generator, "uniform_") * 2.0 - 1.0
         return self.decision(space, goal * mask[space])
 
     def uniform_space(self, kept: Tensor, generator: torch.Generator) -> Tensor:
         """The number of a goal space, int64 [B], before anything is learnt."""
-        drawn = torch.rand(kept.shape[0], device=self.columns.device, generator=generator)
+        drawn = fill(torch.empty(kept.shape[0], device=self.columns.device), generator, "uniform_")
         return (drawn * self.num_spaces).long().clamp(max=self.num_spaces - 1)  # a product of floats may round up
 
     def decision(self, space: Tensor, goal: Tensor) -> Tensor:

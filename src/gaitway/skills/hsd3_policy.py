@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration
+from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.skills.goal_space_policy import GoalSpaceConfig, GoalSpacePolicy
 from gaitway.skills.skill_file import Skills
@@ -40,7 +41,9 @@ class HSD3Policy(GoalSpacePolicy):
         log_probs = self.space_log_probs(inputs)
         if not stochastic:
             return log_probs.argmax(-1)
-        drawn = torch.rand(len(inputs), 1, device=inputs.device, generator=generator or self.generator(inputs.device))
+        drawn = fill(
+            torch.empty(len(inputs), 1, device=inputs.device), generator or self.generator(inputs.device), "uniform_"
+        )
         return drawn_spaces(log_probs, drawn).squeeze(-1)
 
     def choice_margin(self, obs: Observation, state: Tensor | None) -> Tensor:

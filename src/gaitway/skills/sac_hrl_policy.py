@@ -16,6 +16,7 @@ from gaitway.agents.soft_actor_critic import LogStd
 from gaitway.core.config import configuration
 from gaitway.core.files import StateFileError, stored_kind
 from gaitway.core.ranges import INCREASING
+from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.skills.continuous_skills import ContinuousSkills
 from gaitway.skills.deciding_policy import DecidingConfig, DecidingPolicy, frozen_skills
@@ -63,7 +64,7 @@ class SACHRLPolicy(DecidingPolicy):
 
     def decide_uniformly(self, kept: Tensor, generator: torch.Generator) -> Tensor:
         """Standard normal points: skills have no limits of their own, as in the original."""
-        return torch.randn(kept.shape[0], self.decision_size, device=kept.device, generator=generator)
+        return fill(torch.empty(kept.shape[0], self.decision_size, device=kept.device), generator)
 
     def pursue(self, obs: Observation, decision: Tensor, is_new: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         return self.low.act(obs, {"skill": decision}), kept

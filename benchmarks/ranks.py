@@ -1,0 +1,166 @@
+"""Two processes train what one does: a rank that is killed, refusals, and walker/run by one process and by two.
+
+    gaitway bench ranks kill --out benchmarks/results/ranks_kill.json
+    gaitway bench ranks learning --out benchmarks/results/ranks_learning.json [--steps 300000] [--seeds 0 1 2]
+
+`kill`: PPO and SAC on a pendulum by two gloo ranks of `torchrun --max-restarts`, once undisturbed, once with rank 1
+killed (SIGKILL) in the middle, which `--or-resume` goes on with: both `parameters_sha256` must be the same. Without
+restarts the job must be over within 60 seconds, and a rank that raises must show its traceback.
+
+`learning`: final returns of the preset ppo_walker_run, one process and two, a run per seed; the mean of each must lie
+in the other's 95 % interval (Student's t over the seeds).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""Student's t of a two-sided 95 % interval, by degrees of freedom."""
+COMMON = [
+    "env.id=toy/pendulum", "env.num_envs=8", "total_steps=12800", "agent.actor_hidden=[16]", "agent.critic_hidden=[16]",
+    "evaluation.interval=6400", "evaluation.episodes=2", "checkpoints.interval=1280", "env.num_threads=1",
+    "torch_threads=1", "seed=3",
+]  # fmt: skip
+ALGORITHMS = {
+    "ppo": ["algorithm.name=ppo", "algorithm.rollout_steps=32", "algorithm.minibatches=2", "algorithm.epochs=2"],
+    "sac": ["algorithm=sac", "algorithm.learning_starts=512", "algorithm.iteration_steps=256",
+            "algorithm.batch_size=32", "algorithm.replay_size=8000", "algorithm.update_ratio=0.05"],
+}  # fmt: skip
+RAISES = """
+class Raises:
+    def after_iteration(self, moment):
+        import os
+        if moment.now.env_steps > 2000 and os.environ["RANK"] == "1":
+            raise RuntimeError("rank 1 has had enough")
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["kill", "learning"])
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        result = kill() if options.what == "kill" else learning(options.seeds, options.steps, options.out)
+    write(result, options.out)
+    print(json.dumps(result, indent=1))
+
+
+def write(result: dict[str, Any], out: str | None) -> None:
+    result |= {"machine": platform.platform(), "cores": os.cpu_count(), "load_at_the_end": os.getloadavg()}
+    if out:
+        Path(out).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def together(arguments: list[str], restarts: int = 0) -> list[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [*torchrun, "--max-restarts", str(restarts), "-m", "gaitway", "train", *arguments, "--quiet"]
+
+
+def kill() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, algorithm in ALGORITHMS.items():
+        arguments = [*algorithm, *COMMON]
+        subprocess.run(together([*arguments, f"run_dir={name}/whole"]), check=True)
+        job = subprocess.Popen(together([*arguments, f"run_dir={name}/killed", "--or-resume"], restarts=2))
+        at = kill_rank(job, Path(name) / "killed", 4000)
+        code = job.wait()
+        whole, killed = (fingerprint(f"{name}/{which}") for which in ("whole", "killed"))
+        found[name] = {"killed_at_step": at, "exit_code": code, "undisturbed": whole, "restarted": killed,
+                       "equal": whole == killed}  # fmt: skip
+    arguments = [*ALGORITHMS["ppo"], *COMMON]
+    job = subprocess.Popen(together([*arguments, "run_dir=dies"]), stderr=subprocess.PIPE, text=True)
+    at = kill_rank(job, Path("dies"), 4000)
+    began = time.perf_counter()
+    said = job.communicate()[1]
+    found["dies"] = {"killed_at_step": at, "exit_code": job.returncode, "seconds": time.perf_counter() - began,
+                     "said": [line for line in said.splitlines() if line.startswith("gaitway: ")]}  # fmt: skip
+    Path("raises.py").write_text(RAISES)
+    os.environ["PYTHONPATH"] = f"{os.getcwd()}:{os.environ.get('PYTHONPATH', '')}"
+    began = time.perf_counter()
+    done = subprocess.run(
+        together([*arguments, "run_dir=raises", "callbacks=[raises:Raises]"]),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found["raises"] = {"exit_code": done.returncode, "seconds": time.perf_counter() - began,
+                       "traceback": "RuntimeError: rank 1 has had enough" in done.stderr,
+                       "said": [line for line in done.stderr.splitlines() if line.startswith("gaitway: ")]}  # fmt: skip
+    return found
+
+
+def kill_rank(job: subprocess.Popen[Any], run: Path, steps: int) -> int:
+    """Kill rank 1 of a job when its run has gone so many steps; returns how many it had gone."""
+    while (gone := steps_of(run)) < steps:
+        if job.poll() is not None:
+            raise RuntimeError(f"the job ended with {job.returncode} before it could be disturbed")
+        time.sleep(0.02)
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            variables = (path / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"RANK=1" in variables and f"run_dir={run}".encode() in words:
+            os.kill(int(path.name), signal.SIGKILL)
+            return gone
+    raise RuntimeError("there is no rank 1")
+
+
+def steps_of(run: Path) -> int:
+    try:
+        return int(json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"])
+    except (OSError, ValueError, IndexError, KeyError):
+        return 0
+
+
+def fingerprint(run: str) -> str:
+    command = [sys.executable, "-m", "gaitway", "info", run, "--verify", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return str(json.loads(done.stdout.splitlines()[-1])["parameters_sha256"])
+
+
+def learning(seeds: list[int], steps: int, out: str | None) -> dict[str, Any]:
+    returns: dict[str, dict[int, float]] = {"one process": {}, "two processes": {}}
+    result: dict[str, Any] = {"experiment": "ppo_walker_run", "steps": steps, "returns": returns}
+    for seed in seeds:
+        for name, found in returns.items():
+            run = f"{name.replace(' ', '_')}_{seed}"
+            arguments = ["experiment=ppo_walker_run", f"seed={seed}", f"total_steps={steps}", f"run_dir={run}",
+                         f"evaluation.interval={steps}", "evaluation.episodes=20", "env.num_threads=1",
+                         "torch_threads=1"]  # fmt: skip
+            alone = [sys.executable, "-m", "gaitway", "train", *arguments, "--quiet"]
+            subprocess.run(alone if name == "one process" else together(arguments), check=True)
+            found[seed] = json.loads((Path(run) / "summary.json").read_text())["last"]["return"]
+            write(result, out)
+    intervals = {name: interval(list(found.values())) for name, found in returns.items()}
+    means = {name: statistics.fmean(found.values()) for name, found in returns.items()}
+    one, two = returns
+    pairs = ((one, two), (two, one))
+    inside = {f"{a} in that of {b}": intervals[b][0] <= means[a] <= intervals[b][1] for a, b in pairs}
+    return result | {"means": means, "intervals": intervals, "inside": inside}
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The 95 % interval of a mean."""
+    half = T_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values) - half, statistics.fmean(values) + half
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Steps per second by cores and processes, what the all-reduce costs, and a model of both; writes docs/scaling.md.
+
+    gaitway bench scaling --out benchmarks/results/scaling.json [--page docs/scaling.md]
+
+Training of ppo_walker_run with 1 process on 1 core, on 2, and with 2 processes on a core each; the all-reduce of
+gradients of several sizes between two gloo ranks. Contestants take turns, medians of rounds count. The model says what
+two processes should need for an iteration: what one process on one core needs for half the instances, and its messages.
+The page between the marks is made of the raw file alone (`--page` without measuring: `--from FILE`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+ENVS, ROLLOUT, EPOCHS, MINIBATCHES = 64, 32, 4, 8
+ITERATIONS = 40
+BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
+CASES = {
+    "1 process, 1 core": (1, ENVS, 1),
+    "1 process, 2 cores": (1, ENVS, 2),
+    "2 processes, a core each": (2, ENVS, 1),
+    "1 process, 1 core, half the instances": (1, ENVS // 2, 1),
+}
+"""Processes, instances of all of them, threads of each."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--page", default=None)
+    parser.add_argument("--from", dest="source", default=None, help="a raw file to make the page of")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    if options.source:
+        result = json.loads(Path(options.source).read_text())
+    else:
+        out = None if options.out is None else Path(options.out).resolve()
+        result = measured(options.rounds)
+        if out is not None:
+            out.write_text(json.dumps(result, indent=1) + "\n")
+    if options.page:
+        page = Path(options.page)
+        text = page.read_text()
+        head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
+        page.write_text(head + BEGIN + table(result) + END + tail)
+    print(table(result))
+
+
+def measured(rounds: int) -> dict[str, Any]:
+    began = os.getloadavg()
+    home = os.getcwd()
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        raw: dict[str, list[float]] = {name: [] for name in CASES}
+        messages: dict[str, list[float]] = {str(size): [] for size in SIZES}
+        for number in range(rounds):
+            for name, case in CASES.items():
+                raw[name].append(
+                    seconds_of_iteration(*case, f"{number}-{len(raw[name])}-{case[0]}-{case[1]}-{case[2]}")
+                )
+            for size, seconds in all_reduce().items():
+                messages[size].append(seconds)
+        os.chdir(home)
+    found = {name: statistics.median(each) for name, each in raw.items()}
+    sent = {size: statistics.median(each) for size, each in messages.items()}
+    parameters = parameters_of_policy()
+    message = interpolated(sent, parameters)
+    predicted = found["1 process, 1 core, half the instances"] + EPOCHS * MINIBATCHES * message
+    two = found["2 processes, a core each"]
+    return {
+        "seconds_per_iteration": found,
+        "steps_per_second": {name: CASES[name][1] * ROLLOUT / seconds for name, seconds in found.items()},
+        "seconds_per_all_reduce": sent,
+        "parameters": parameters,
+        "model": {"message_seconds": message, "predicted_seconds": predicted, "measured_seconds": two,
+                  "error": predicted / two - 1.0},
+        "raw": {"iterations": raw, "messages": messages},
+        "machine": platform.platform(), "cores": os.cpu_count(), "load": [*began, *os.getloadavg()],
+        "commit": commit(),
+    }  # fmt: skip
+
+
+def seconds_of_iteration(processes: int, envs: int, threads: int, run: str) -> float:
+    """Median over the iterations of a short run, the first ones left out."""
+    steps = envs * ROLLOUT
+    arguments = ["experiment=ppo_walker_run", f"env.num_envs={envs}", f"total_steps={steps * ITERATIONS}",
+                 f"run_dir={run}", f"evaluation.interval={steps * ITERATIONS}", "evaluation.episodes=1",
+                 f"checkpoints.interval={steps * ITERATIONS}", f"env.num_threads={threads}", "torch_threads=1",
+                 f"algorithm.epochs={EPOCHS}", f"algorithm.minibatches={MINIBATCHES}"]  # fmt: skip
+    command = [sys.executable, "-m", "gaitway", "train", *arguments, "--quiet"]
+    if processes > 1:
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        command = [sys.executable, *launch, *command[1:]]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+    times = [line["time/seconds"] for line in lines if "time/seconds" in line]
+    return statistics.median(later - earlier for earlier, later in itertools.pairwise(times[5:]))
+
+
+RANK = """
+import json, os, time, torch
+from torch import distributed
+torch.set_num_threads(1)
+distributed.init_process_group("gloo")
+found = {}
+for size in json.loads(os.environ["SIZES"]):
+    tensor = torch.ones(size)
+    times = []
+    for number in range(60):
+        distributed.barrier()
+        began = time.perf_counter()
+        distributed.all_reduce(tensor)
+        times.append(time.perf_counter() - began)
+    found[str(size)] = sorted(times[10:])[25]
+if distributed.get_rank() == 0:
+    print(json.dumps(found), flush=True)
+distributed.destroy_process_group()
+"""
+
+
+def all_reduce() -> dict[str, float]:
+    """Median seconds of an all-reduce of float32 numbers between two ranks, by their count."""
+    Path("rank.py").write_text(RANK)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "rank.py"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "SIZES": json.dumps(SIZES)}
+    done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+
+
+def parameters_of_policy() -> int:
+    from gaitway.cli.build import build_algorithm, build_env
+    from gaitway.cli.compose_run import compose_run
+
+    config, _ = compose_run(["experiment=ppo_walker_run", "env.num_envs=8"])
+    with build_env(config) as env:
+        return len(build_algorithm(config, env).engine.parameters.value)
+
+
+def interpolated(sent: dict[str, float], size: int) -> float:
+    """Seconds of a message of `size` numbers, along a line between the sizes that were measured."""
+    known = sorted((int(name), seconds) for name, seconds in sent.items())
+    for (low, least), (high, most) in itertools.pairwise(known):
+        if size <= high:
+            return least + (most - least) * max(size - low, 0) / (high - low)
+    return known[-1][1] * size / known[-1][0]
+
+
+def commit() -> str:
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+def table(result: dict[str, Any]) -> str:
+    lines = ["| ppo_walker_run | ms an iteration | steps/s |", "|---|---|---|"]
+    for name, seconds in result["seconds_per_iteration"].items():
+        lines.append(f"| {name} | {1000 * seconds:.0f} | {result['steps_per_second'][name]:,.0f} |")
+    lines += ["", "| numbers all-reduced, two gloo ranks | ms |", "|---|---|"]
+    lines += [f"| {int(size):,} | {1000 * seconds:.2f} |" for size, seconds in result["seconds_per_all_reduce"].items()]
+    model, load = result["model"], result["load"]
+    milliseconds = {name: 1000 * model[f"{name}_seconds"] for name in ("message", "predicted", "measured")}
+    state = "busy with other work: do not rely on these figures" if load[0] > 1.0 else "idle otherwise"
+    lines += [
+        "",
+        f"The model: {EPOCHS * MINIBATCHES} messages of {result['parameters']:,} numbers, "
+        f"{milliseconds['message']:.2f} ms each, beside half the instances on one core: "
+        f"{milliseconds['predicted']:.0f} ms an iteration predicted, {milliseconds['measured']:.0f} ms measured "
+        f"({100 * model['error']:+.0f} %).",
+        f"Measured on {result['cores']} cores, load {load[0]:.0f} at the beginning and {load[3]:.0f} at the end (the "
+        f"machine was {state}), commit {result['commit']}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
