@@ -27,6 +27,7 @@ from gaitway.algorithms.imitation import ActionDistance, Imitation, LatentImitat
 from gaitway.algorithms.ppo import PPOConfig
 from gaitway.algorithms.reward_streams import RewardGroup
 from gaitway.algorithms.symmetry import Symmetry
+from gaitway.cli.sweep.cluster import ClusterConfig
 from gaitway.cli.sweep.plan import OptunaConfig, RandomConfig, SweepConfig
 from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, from_config, resolve_class
@@ -71,7 +72,7 @@ WITH_OPTIONS = [each for each in BANDITS.values() if set(inspect.signature(each)
 PARTS = {options_of(resolve_class(each) if isinstance(each, str) else each) for each in (*NAMED, *WITH_OPTIONS, *TERMS)}
 AGENT_CONFIGS = {recipe.agent for recipe in RECIPES.values()}
 LEGGED = (LeggedConfig, CommandConfig, StartConfig, RandomiseConfig, PushConfig, GaitConfig, TerrainConfig, DepthConfig)
-SWEEPS = (SweepConfig, RandomConfig, OptunaConfig)
+SWEEPS = (SweepConfig, RandomConfig, OptunaConfig, ClusterConfig)
 OTHERS = (TrainConfig, AsyncOptions, CurriculumConfig, options_of(RewardGroup), *LEGGED, *SWEEPS)
 CLASSES = {cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, *OTHERS)}
 

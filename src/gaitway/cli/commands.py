@@ -309,7 +309,7 @@ def _resume(
         if ranks.is_first:
             remove_leftovers(folder.checkpoints)
     with ranks.refusing_together():
-        folder, config = open_run(str(folder.path), None if not ranks.is_alone and device == "cuda" else device)
+        folder, config = open_run(str(folder.path), device)
         judge_run(config)
         need_named(config, "the rest of it")
         check_ranks(config)

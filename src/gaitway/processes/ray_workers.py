@@ -41,8 +41,7 @@ class RayWorker(Worker):
     def __init__(self, index: int, agent: Agent | None, config: WorkerConfig, mirror: ParameterMirror | None) -> None:
         super().__init__(index, agent, config, mirror)
         body = None if agent is None else pack(agent, "agent", compact=False)
-        if not ray.is_initialized():
-            _start_cluster()
+        ensure_cluster()
         remote: Any = ray.remote  # whose type knows only some of its options
         kind = remote(concurrency_groups={"questions": 1}, max_restarts=0)(_Actor)
         self._actor: Any = kind.options(**config.ray_options).remote(body, config.threads, torch.get_default_dtype())
@@ -123,8 +122,11 @@ class RayWorker(Worker):
         self._finalizer()
 
 
-def _start_cluster() -> None:
-    """`ray.init` replaces the SIGTERM handler, with which a run saves itself, by an exit: put it back."""
+def ensure_cluster() -> None:
+    """Join or start a cluster, unless that was done. `ray.init` replaces the SIGTERM handler, with which a run saves
+    itself, by an exit: put it back."""
+    if ray.is_initialized():
+        return
     handler = signal.getsignal(signal.SIGTERM)
     ray.init(include_dashboard=False, logging_level=logging.WARNING)
     if threading.current_thread() is threading.main_thread():

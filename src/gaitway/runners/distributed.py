@@ -23,6 +23,7 @@ import torch
 
 from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.core.config import ConfigError, flatten
+from gaitway.core.cpus import usable_cpus
 from gaitway.core.files import StateFileError, tensors_sha256
 from gaitway.core.ranks import RankLostError, Ranks, being, here
 from gaitway.core.state_codec import encode
@@ -86,8 +87,7 @@ def cores_of_rank() -> int | None:
     """The cores that are this rank's on its machine; None: all, it is alone."""
     if here().is_alone:
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, usable_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def instances_of_rank(num_envs: int) -> int:

@@ -16,12 +16,13 @@ from typing import Any
 from rich.table import Table
 
 from gaitway.cli.console import console
+from gaitway.cli.sweep.cluster import cluster_of
 from gaitway.cli.sweep.driver import Driver, described
+from gaitway.cli.sweep.executors import Executor, LocalExecutor, cores_of_trial
 from gaitway.cli.sweep.folder import OVER, SWEEPS, Record, SweepFolder
 from gaitway.cli.sweep.plan import SweepConfig, Trial, planned_trials, read_sweep, seeds_of
 from gaitway.cli.sweep.search import Search
 from gaitway.core.config import ConfigError, from_config
-from gaitway.core.cpus import usable_cpus
 from gaitway.core.trust import run_folder_around
 
 
@@ -78,11 +79,13 @@ def begin(config: SweepConfig, place: str | Path | None, workers: int | None) ->
     plans = {trial.number: plan_of(config, trial, workers) for trial in trials or [_probe(config)]}
     first = next(iter(plans.values()))
     check_metric(first)
-    folder = SweepFolder.create(place or _free_name(first), config)
+    place = place or _free_name(first)
+    executor = make_executor(config, SweepFolder(place), workers)
+    folder = SweepFolder.create(place, config)
     with folder.driving():
         for trial in trials:
             folder.write_plan(trial, plans[trial.number])
-        return _drive(folder, config, trials, workers, search)
+        return _drive(folder, config, trials, workers, search, executor)
 
 
 def go_on(path: str, workers: int | None, retry_failed: bool) -> int:
@@ -97,10 +100,18 @@ def go_on(path: str, workers: int | None, retry_failed: bool) -> int:
             folder.write_plan(trial, plan_of(config, trial, workers or config.workers))
         left = [record.trial for record in records if record.state not in over] + missing
         search = Search(config.optuna, folder.journal) if config.optuna is not None else None
-        return _drive(folder, config, left, workers or config.workers, search)
+        executor = make_executor(config, folder, workers or config.workers)
+        return _drive(folder, config, left, workers or config.workers, search, executor)
 
 
-def _drive(folder: SweepFolder, config: SweepConfig, trials: list[Trial], workers: int, search: Search | None) -> int:
+def _drive(
+    folder: SweepFolder,
+    config: SweepConfig,
+    trials: list[Trial],
+    workers: int,
+    search: Search | None,
+    executor: Executor,
+) -> int:
     source = None
     if search is not None:
         search.journal = folder.journal
@@ -110,10 +121,25 @@ def _drive(folder: SweepFolder, config: SweepConfig, trials: list[Trial], worker
             if record.state in OVER:
                 source.tell(record.trial.number, record.state, record.value)
     total = len(trials) if config.optuna is None else config.optuna.trials
-    say(f"{folder.path}: {total} trials, {workers} at a time")
-    code = Driver(folder, trials, workers, say, source).run()
+    where = f"{workers} at a time" if config.executor == "local" else f"by {config.executor}"
+    say(f"{folder.path}: {total} trials, {where}")
+    code = Driver(folder, trials, executor, say, source).run()
     say(_summary(folder))
     return code
+
+
+def make_executor(config: SweepConfig, folder: SweepFolder, workers: int) -> Executor:
+    """The executor of a sweep; a sentence where this machine lacks it."""
+    searched = workers if config.optuna is not None else None  # a search learns from trials that are over
+    if config.executor == "ray":
+        from gaitway.cli.sweep.ray_executor import RayExecutor
+
+        return RayExecutor(folder, cluster_of(config), searched)
+    if config.executor == "slurm":
+        from gaitway.cli.sweep.slurm_executor import SlurmExecutor
+
+        return SlurmExecutor(folder, cluster_of(config), searched)
+    return LocalExecutor(folder, workers)
 
 
 class Searched:
@@ -142,10 +168,9 @@ def plan_of(config: SweepConfig, trial: Trial, workers: int) -> dict[str, Any]:
     from gaitway.cli.compose_run import compose_run
     from gaitway.core.config import to_config
 
-    cores = usable_cpus()
     metric = config.optuna.metric if config.optuna is not None else None
     arguments = [*config.settings, *([f"evaluation.metric={metric}"] if metric else []), *trial.arguments]
-    made, composed = compose_run(arguments, config.config_dir, max(1, cores // workers))
+    made, composed = compose_run(arguments, config.config_dir, cores_of_trial(config, workers))
     judge_run(made)
     return {
         "arguments": arguments,

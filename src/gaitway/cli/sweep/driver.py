@@ -1,21 +1,18 @@
-"""Runs the trials of a sweep, so many at a time, each in a process and a run folder of its own.
+"""Drives the trials of a sweep: hands them to an executor, so many at a time, and keeps what became of each.
 
-A trial is a process that ends with the driver (`trial.py`). What became of it stands in its own last checkpoint and in
-`outcomes.jsonl`; a driver that was killed is replaced by another one, which goes on with every trial that is not over.
+What became of a trial stands in its own last checkpoint and in `outcomes.jsonl`; a driver that was killed is replaced
+by another one, which goes on with every trial that is not over.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from gaitway.cli.sweep.folder import OVER, TRIAL_MODULE, SweepFolder, facts_of, value_of
+from gaitway.cli.sweep.executors import Executor, Job
+from gaitway.cli.sweep.folder import OVER, SweepFolder, facts_of, value_of
 from gaitway.cli.sweep.plan import Trial
 from gaitway.core.signals import EXIT_CODES, EXIT_INTERRUPT, EXIT_REQUEUE, Interrupted
 from gaitway.processes.lifeline import how_it_ended
@@ -36,10 +33,15 @@ class Driver:
     """Drives the trials of `waiting`, then those of `source`; `say` gets a line when something happens."""
 
     def __init__(
-        self, folder: SweepFolder, waiting: list[Trial], workers: int, say: Callable[[str], None], source: Source | None
+        self,
+        folder: SweepFolder,
+        waiting: list[Trial],
+        executor: Executor,
+        say: Callable[[str], None],
+        source: Source | None,
     ) -> None:
-        self.folder, self.waiting, self.workers, self.say, self.source = folder, waiting, workers, say, source
-        self.running: dict[int, tuple[Trial, subprocess.Popen[bytes]]] = {}
+        self.folder, self.waiting, self.executor, self.say, self.source = folder, waiting, executor, say, source
+        self.running: dict[int, tuple[Trial, Job]] = {}
         self.states: dict[int, str] = {}
 
     def run(self) -> int:
@@ -54,41 +56,34 @@ class Driver:
             self.say(f"stopped by {name}; `gaitway sweep --resume {self.folder.shown}` goes on")
             return EXIT_CODES.get(name, EXIT_INTERRUPT)
         finally:
-            for _, process in self.running.values():
-                process.kill()
+            for _, job in self.running.values():
+                job.kill()
+            self.executor.close()
         if "stopped" in self.states.values():
             return EXIT_REQUEUE
         return 1 if "failed" in self.states.values() else 0
 
     def _fill(self) -> bool:
         """Start trials while there is room; whether there are more."""
-        while len(self.running) < self.workers:
+        room = self.executor.at_once - len(self.running)
+        found: list[Trial] = []
+        while len(found) < room:
             trial = self.waiting.pop(0) if self.waiting else self.source.next() if self.source else None
             if trial is None:
-                return False
-            self._start(trial)
-        return True
-
-    def _start(self, trial: Trial) -> None:
-        command = [sys.executable, "-m", TRIAL_MODULE, str(self.folder.path), str(trial.number)]
-        with open(self.folder.output_of(trial.number), "ab") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,  # closes with this process, which is how the trial knows
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C comes to the driver alone, which then stops the trials
-                env=os.environ | {"OMP_NUM_THREADS": "1"} if self.workers > 1 else None,
-            )
-        self.running[trial.number] = (trial, process)
-        self.folder.note(trial.number, "running", pid=process.pid)
+                break
+            found.append(trial)
+        for trial, job in zip(found, self.executor.start(found) if found else (), strict=True):
+            self.running[trial.number] = (trial, job)
+            self.folder.note(trial.number, "running", **job.facts)
+        return len(found) == room
 
     def _collect(self) -> None:
         """Take in the trials that have ended."""
-        for number, (trial, process) in list(self.running.items()):
-            if process.poll() is not None:
+        for number, (trial, job) in list(self.running.items()):
+            code = job.code()
+            if code is not None:
                 del self.running[number]
-                self._over(trial, process.returncode)
+                self._over(trial, code)
 
     def _over(self, trial: Trial, code: int) -> None:
         run = self.folder.run(trial.number)
@@ -108,8 +103,8 @@ class Driver:
 
     def _stop(self) -> None:
         """Let all trials save and end; those that do not are killed."""
-        for _, process in self.running.values():
-            process.send_signal(signal.SIGTERM)
+        for _, job in self.running.values():
+            job.stop()
         deadline = time.monotonic() + PATIENCE_S
         while self.running and time.monotonic() < deadline:
             self._collect()

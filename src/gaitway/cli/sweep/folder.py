@@ -3,6 +3,7 @@
 sweep.yaml      what was asked for            outcomes.jsonl  a line per trial that is over
 plans/NNNN.json a trial's configuration       output/NNNN.txt what its process said
 NNNN/           its run folder                optuna.journal  what Optuna knows
+slurm/          what submitit keeps of jobs
 
 Plans and the sweep itself are fingerprinted like runs, because going on with them imports what they name. Nothing here
 needs torch, so that `gaitway sweep status` answers at once.
@@ -10,10 +11,12 @@ needs torch, so that `gaitway sweep status` answers at once.
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,27 +151,39 @@ class SweepFolder:
         return found
 
     def note(self, number: int, state: str, **more: Any) -> None:
-        """Keep what became of a trial: `value`, `sentence`, or the `pid` of the process that runs it."""
+        """Keep what became of a trial: `value`, `sentence`, or who runs it (`pid`, `driver` or `job`)."""
         self.outcomes.append({"number": number, "state": state, **more})
         self.outcomes.sync()
 
+    def job_of(self, number: int) -> str | None:
+        """The job of SLURM that was last given a trial."""
+        job = self._outcomes().get(number, {}).get("job")
+        return job if isinstance(job, str) else None
+
     def records(self) -> list[Record]:
         """All trials and where they stand."""
+        outcomes = self._outcomes()
+        queued = _queued() if any("job" in outcome for outcome in outcomes.values()) else frozenset()
+        return [self._record(trial, outcomes.get(trial.number, {}), queued) for trial in self.trials()]
+
+    def _outcomes(self) -> dict[int, dict[str, Any]]:
+        """What was last noted of each trial."""
         outcomes: dict[int, dict[str, Any]] = {}
         if self.outcomes.exists():
             for line in self.outcomes.path.read_text(encoding="utf-8").splitlines():
                 with suppress(ValueError, KeyError, TypeError):
                     outcome = json.loads(line)
                     outcomes[int(outcome["number"])] = outcome
-        return [self._record(trial, outcomes.get(trial.number, {})) for trial in self.trials()]
+        return outcomes
 
-    def _record(self, trial: Trial, outcome: Mapping[str, Any]) -> Record:
+    def _record(self, trial: Trial, outcome: Mapping[str, Any], queued: Container[str]) -> Record:
         run = self.run(trial.number)
         facts, steps = facts_of(run)
         state = str(outcome.get("state", ""))
         if state not in OVER:
             begun = "stopped" if run.path.is_dir() else "waiting"
-            state = "running" if state == "running" and _is_alive(outcome.get("pid")) else begun
+            alive = _is_alive(outcome.get("pid"), TRIAL_MODULE) or _is_alive(outcome.get("driver"), "gaitway")
+            state = "running" if state == "running" and (alive or outcome.get("job") in queued) else begun
         return Record(trial, state, steps, value_of(run, facts), str(outcome.get("sentence") or ""))
 
     @contextmanager
@@ -202,12 +217,20 @@ def value_of(run: RunFolder, facts: Mapping[str, Any]) -> float | None:
     return None
 
 
-def _is_alive(pid: Any) -> bool:
-    """Whether there is a process of a trial with this number, and no remains of one; locks are not tried, because that
-    would take them for a moment."""
+def _queued() -> frozenset[str]:
+    """Jobs of this user that SLURM has not ended; none where there is no SLURM."""
+    command = ["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i"]
+    with suppress(OSError, subprocess.SubprocessError):
+        return frozenset(subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.split())
+    return frozenset()
+
+
+def _is_alive(pid: Any, what: str) -> bool:
+    """Whether there is a process with this number that runs `what`, and no remains of one; locks are not tried, because
+    that would take them for a moment."""
     try:
         if os.path.exists("/proc/self/cmdline"):
-            return TRIAL_MODULE.encode() in Path(f"/proc/{int(pid)}/cmdline").read_bytes()
+            return what.encode() in Path(f"/proc/{int(pid)}/cmdline").read_bytes()
         os.kill(int(pid), 0)
     except PermissionError:
         return True

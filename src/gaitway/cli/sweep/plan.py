@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -67,7 +67,11 @@ class SweepConfig:
     config_dir: str | None = None
     """A folder with presets of yours, experiment/NAME.yaml."""
     workers: Count = 1
-    """Trials that run at the same time; they share the cores evenly."""
+    """Trials that run at the same time; they share the cores evenly. Of a cluster: trials of a search."""
+    executor: Literal["local", "ray", "slurm"] = "local"
+    """Who runs the trials: processes here, tasks of a Ray cluster, jobs of SLURM."""
+    cluster: str | dict[str, Any] | None = None
+    """What a trial asks of a cluster: the name of a preset, cluster/NAME.yaml, or settings that differ from it."""
 
     def __post_init__(self) -> None:
         if self.random is not None and self.optuna is not None:
@@ -94,6 +98,8 @@ class SweepConfig:
         for key in ("run_dir", *(("seed",) if self.seeds is not None else ())):
             if key in (*fixed, *self.grid, *self.searched):
                 raise ValueError(f"{key} is chosen by the sweep; leave it out")
+        if self.cluster is not None and self.executor == "local":
+            raise ValueError("cluster says what a cluster gives; add executor: slurm or executor: ray, or leave it out")
 
     @property
     def searched(self) -> dict[str, Any]:

@@ -23,6 +23,11 @@ GRACE_S = 8.0
 
 def main(path: str, number: int) -> int:
     threading.Thread(target=_end_with_driver, daemon=True).start()
+    return run(path, number)
+
+
+def run(path: str, number: int) -> int:
+    """Run a trial to its end, whoever asks for it; the exit code."""
     from gaitway.cli.main import run_command
 
     options = argparse.Namespace(command="run_trial", sweep=path, number=number, trust=[])
