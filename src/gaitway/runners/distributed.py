@@ -48,10 +48,13 @@ def joined() -> Iterator[Ranks]:
         return
     from torch import distributed
 
-    distributed.init_process_group("gloo")
+    store, rank, size = next(distributed.rendezvous("env://"))
+    # torchrun may keep its store when it starts ranks again, and addresses of the former ones in it
+    store = distributed.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
     group = distributed.group.WORLD
     try:
-        with being(Ranks(distributed.get_rank(), distributed.get_world_size(), group, group)) as ranks:
+        with being(Ranks(rank, size, group, group)) as ranks:
             yield ranks
     finally:
         distributed.destroy_process_group()
