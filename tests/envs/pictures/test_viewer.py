@@ -127,7 +127,7 @@ def test_the_viewer_is_fed_with_every_state_and_looks_where_pictures_look(no_scr
     made = []
 
     def launch_passive(model, data, **options):
-        assert options == {"show_left_ui": False, "show_right_ui": False}
+        assert options == {"key_callback": None, "show_left_ui": False, "show_right_ui": False}
         made.append(Handle(model, data))
         return made[-1]
 
