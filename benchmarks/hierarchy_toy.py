@@ -6,8 +6,8 @@
 `--skills` is a run of the preset `point_pretrain`, `--scale` one of `point_diayn`. Every agent learns on one thread of
 the CPU and is judged without noise on 50 seeds: points of an episode, 19 at most. Those that know skills get 8,000
 samples, those that learn to move at the same time 40,000. Shown beside it is the same agent before its first update. An
-agent learns where its score is above its untrained self on every seed and by `MARGIN` in the mean. Settings were chosen
-on seed 100. Every run is written as soon as it is over, and what is there is not run again.
+agent learns where its score is above its untrained self on every seed and by `MARGIN` in the mean. Every run
+is written as soon as it is over, and what is there is not run again.
 """
 
 from __future__ import annotations
