@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
-from gaitway.agents.actor_critic import ActorCriticConfig, DistributionConfig
+from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.exploration_noise import noise_in_degrees
 from gaitway.envs.vec_env import ActionSpec

@@ -58,16 +58,29 @@ CONTEXT = multiprocessing.get_context("spawn")  # a fork would inherit threads o
 
 @functools.cache
 def ranks_at_work():
-    """Two processes that do what they are asked for, as long as the tests run, and where they answer."""
+    """Two processes that do what they are asked for, where they are asked and where they answer."""
     answers, inboxes = CONTEXT.Queue(), [CONTEXT.Queue(), CONTEXT.Queue()]
-    for number, inbox in enumerate(inboxes):
-        CONTEXT.Process(target=work, args=(number, inbox, answers), daemon=True).start()
-    return inboxes, answers
+    processes = [
+        CONTEXT.Process(target=work, args=(number, inbox, answers), daemon=True) for number, inbox in enumerate(inboxes)
+    ]
+    for process in processes:
+        process.start()
+    return processes, inboxes, answers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ranks_end_with_these_tests():
+    yield
+    if ranks_at_work.cache_info().currsize:
+        for process in ranks_at_work()[0]:
+            process.kill()
+            process.join()
+        ranks_at_work.cache_clear()
 
 
 def in_two(function, *arguments):
     """What `function` returns in each of two ranks."""
-    inboxes, answers = ranks_at_work()
+    _, inboxes, answers = ranks_at_work()
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for inbox in inboxes:
         inbox.put((store.port, function, arguments))
