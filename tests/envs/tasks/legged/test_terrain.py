@@ -274,7 +274,7 @@ def test_the_end_of_a_track_is_a_success() -> None:
 
 def test_the_kind_of_an_obstacle_has_a_name_of_its_own() -> None:
     """A mutex selects by it."""
-    env, task = made("pup12/field_lite", 2)
+    env, _ = made("pup12/field_lite", 2)
     parts = env.spec.group("policy").components
     begin = {part.name: sum(each.size for each in parts[:number]) for number, part in enumerate(parts)}
     assert [(part.name, part.size) for part in parts if part.name.startswith("engaging")] == [
