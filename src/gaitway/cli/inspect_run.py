@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
+from gaitway.analysis.runs import is_run_folder
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_learnt, load_mutex, load_policy
 from gaitway.cli.console import console
 from gaitway.cli.open_run import in_environment, open_run
@@ -62,20 +63,21 @@ def measure(folder: RunFolder, config: TrainConfig, which: str, episodes: int | 
 
 
 def measure_there(options: argparse.Namespace) -> tuple[TrainConfig, dict[str, Any]]:
-    """What the policy of a run or of a mutex file achieves in the environment that is named."""
-    env_id, chosen, device = options.run, options.policy, device_alone(options.settings)
+    """What the policy of a run or of a mutex file achieves in the environment that is named, or in that of a run."""
+    place, chosen, device = options.run, options.policy, device_alone(options.settings)
+    stage = open_run(place, device)[1] if is_run_folder(Path(place)) else None
     if is_mutex_file(chosen):
-        config = in_environment(TrainConfig(device=device or TrainConfig.device), env_id)
+        config = stage or in_environment(TrainConfig(device=device or TrainConfig.device), place)
 
         def load(spec: EnvSpec) -> LoadedPolicy:
             return load_mutex(chosen, spec, config.device)
 
     else:
-        folder, config = open_run(chosen, device)
-        config = in_environment(config, env_id)
+        folder, own = open_run(chosen, device)
+        config = in_environment(own, place) if stage is None else replace(stage, device=own.device)
 
         def load(spec: EnvSpec) -> LoadedPolicy:
-            return load_policy(folder, config, spec, options.checkpoint)
+            return load_policy(folder, own, spec, options.checkpoint)
 
     with build_env(config, "evaluation", 1) as env:
         spec = env.spec

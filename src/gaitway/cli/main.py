@@ -209,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
     resume.add_argument("--quiet", action="store_true", help="no progress display")
 
     evaluate = commands.add_parser("eval", help="measure a trained policy")
-    evaluate.add_argument("run", metavar="DIR", help="a run folder; with --policy an environment")
+    evaluate.add_argument("run", metavar="DIR", help="a run folder; with --policy an environment, or that of a run")
     evaluate.add_argument("--policy", metavar="WHO", default=None, help="a run folder or a mutex file to play there")
     evaluate.add_argument("--episodes", type=count, default=None, help="default: evaluation.episodes of the run")
     evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
