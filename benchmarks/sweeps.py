@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -47,17 +48,23 @@ GAITWAY = [sys.executable, "-m", "gaitway"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=None)
+    parser.add_argument("--commit", default=None, help="where there is no git: the commit of this source")
     options = parser.parse_args()
+    out = options.out and Path(options.out).resolve()
+    result: dict[str, Any] = {
+        "commit": options.commit or commit(),
+        "command": f"gaitway bench sweeps {shlex.join(sys.argv[1:])}",
+        "machine": platform.platform(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+    }
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        result = {
-            "kill": killed_and_resumed(Path(place)),
-            "optuna": pruned(Path(place)),
-            "machine": platform.platform(),
-        }
+        for name, measure in {"kill": killed_and_resumed, "optuna": pruned}.items():
+            result[name] = measure(Path(place))
+            if out:
+                out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
-    if options.out:
-        Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
 def killed_and_resumed(place: Path) -> dict[str, Any]:
@@ -71,13 +78,13 @@ def killed_and_resumed(place: Path) -> dict[str, Any]:
         time.sleep(0.5)
     while not any(row["state"] == "running" and row["steps"] for row in status("killed")):
         time.sleep(0.1)  # in the middle of a run, not of its start
-    before = status("killed")
+    before, at_work = status("killed"), len(processes("killed"))
     driver.send_signal(signal.SIGKILL)
     killed = time.perf_counter()
     driver.wait()
     while processes("killed") and time.perf_counter() - killed < 60:
         time.sleep(0.1)
-    gone = time.perf_counter() - killed
+    gone, left = time.perf_counter() - killed, len(processes("killed"))
     subprocess.run([*GAITWAY, "sweep", "--resume", "killed"], check=True)
     whole, resumed = ([fingerprint(row["run"]) for row in status(name)] for name in ("whole", "killed"))
     rows = [
@@ -86,6 +93,8 @@ def killed_and_resumed(place: Path) -> dict[str, Any]:
         for row, old, one, other in zip(status("killed"), before, whole, resumed, strict=True)
     ]  # fmt: skip
     return {
+        "processes_when_killed": at_work,
+        "processes_left": left,
         "seconds_until_all_processes_were_gone": round(gone, 2),
         "all_equal": all(row["equal"] for row in rows) and len(rows) == 10,
         "in_the_middle": [row["number"] for row in rows if row["when_killed"] == "running"],
@@ -110,6 +119,13 @@ def pruned(place: Path) -> dict[str, Any]:
     for row in stopped[:1]:
         subprocess.run([*GAITWAY, "play", row["run"], "--no-video"], check=True)
     return {"pruned": [row["number"] for row in stopped], "trials": rows}
+
+
+def commit() -> str:
+    root = str(Path(__file__).resolve().parents[1])
+    return subprocess.run(
+        ["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def status(name: str) -> list[dict[str, Any]]:
