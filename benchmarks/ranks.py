@@ -21,8 +21,6 @@ import argparse
 import json
 import math
 import os
-import platform
-import shlex
 import signal
 import statistics
 import subprocess
@@ -31,6 +29,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from _provenance import add_commit, let_children_import, provenance
 
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t of a two-sided 95 % interval, by degrees of freedom."""
@@ -60,10 +60,11 @@ def main() -> None:
     parser.add_argument("--out", default=None)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--commit", default=None, help="where there is no git: the commit of this source")
+    add_commit(parser)
     options = parser.parse_args()
     options.out = options.out and os.path.abspath(options.out)
-    facts = {"commit": options.commit or commit(), "command": f"gaitway bench ranks {shlex.join(sys.argv[1:])}"}
+    facts = provenance("ranks", options.commit)
+    let_children_import()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         if options.what == "learning":
@@ -75,22 +76,9 @@ def main() -> None:
 
 
 def write(result: dict[str, Any], out: str | None) -> None:
-    result |= {"machine": f"{platform.platform()}, {processor()}", "cores": os.cpu_count()}
-    result |= {"load_at_the_end": os.getloadavg()}
+    result["machine"]["load_at_end"] = os.getloadavg()[0]
     if out:
         Path(out).write_text(json.dumps(result, indent=1) + "\n")
-
-
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
-
-
-def commit() -> str:
-    root = str(Path(__file__).resolve().parents[1])
-    return subprocess.run(
-        ["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
 
 
 def together(arguments: list[str], restarts: int = 0, processes: int = 2) -> list[str]:
@@ -117,7 +105,7 @@ def kill() -> dict[str, Any]:
     found["dies"] = {"killed_at_step": at, "exit_code": job.returncode, "seconds": time.perf_counter() - began,
                      "said": [line for line in said.splitlines() if line.startswith("gaitway: ")]}  # fmt: skip
     Path("raises.py").write_text(RAISES)
-    os.environ["PYTHONPATH"] = f"{os.getcwd()}:{os.environ.get('PYTHONPATH', '')}"
+    os.environ["PYTHONPATH"] += os.pathsep + os.getcwd()
     began = time.perf_counter()
     done = subprocess.run(
         together([*arguments, "run_dir=raises", "callbacks=[raises:Raises]"]),
@@ -202,7 +190,7 @@ def nccl() -> dict[str, Any]:
         alone = [sys.executable, "-m", "gaitway", "train", *arguments, f"run_dir={mode}/alone", "--quiet"]
         rank = together([*arguments, f"run_dir={mode}/rank"], processes=1)
         jobs += [subprocess.Popen(command) for command in (alone, rank)]
-    if any([job.wait() for job in jobs]):
+    if sum(job.wait() != 0 for job in jobs):
         raise RuntimeError("a run ended with an error, which stands above")
     for mode in MODES:
         differences = {

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from _provenance import add_commit, let_children_import, provenance
 
 COMMON: dict[str, Any] = {
     "env": {"id": "toy/pendulum", "num_envs": 4},
@@ -48,20 +47,16 @@ GAITWAY = [sys.executable, "-m", "gaitway"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=None)
-    parser.add_argument("--commit", default=None, help="where there is no git: the commit of this source")
+    add_commit(parser)
     options = parser.parse_args()
     out = options.out and Path(options.out).resolve()
-    result: dict[str, Any] = {
-        "commit": options.commit or commit(),
-        "command": f"gaitway bench sweeps {shlex.join(sys.argv[1:])}",
-        "machine": platform.platform(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg(),
-    }
+    result = provenance("sweeps", options.commit)
+    let_children_import()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         for name, measure in {"kill": killed_and_resumed, "optuna": pruned}.items():
             result[name] = measure(Path(place))
+            result["machine"]["load_at_end"] = os.getloadavg()[0]
             if out:
                 out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
@@ -119,13 +114,6 @@ def pruned(place: Path) -> dict[str, Any]:
     for row in stopped[:1]:
         subprocess.run([*GAITWAY, "play", row["run"], "--no-video"], check=True)
     return {"pruned": [row["number"] for row in stopped], "trials": rows}
-
-
-def commit() -> str:
-    root = str(Path(__file__).resolve().parents[1])
-    return subprocess.run(
-        ["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
 
 
 def status(name: str) -> list[dict[str, Any]]:
