@@ -45,7 +45,7 @@ BELOW = 0.05
 """Thickness of a height field below its lowest point (m)."""
 
 
-def surroundings(config: LeggedConfig) -> Surroundings | None:
+def surroundings(config: LeggedConfig, like: Tensor = LIKE) -> Surroundings | None:
     """The terrain of a task; None for a plane."""
     if config.terrain.kind != "track":
         for term in config.terms:
@@ -53,7 +53,7 @@ def surroundings(config: LeggedConfig) -> Surroundings | None:
                 raise ValueError(f"rewards lists {term.name}, which only tracks have; write terrain.kind=track")
     if config.terrain.kind == "flat":
         return None
-    return Surroundings(config.terrain, None, listed(config.observations), LIKE)
+    return Surroundings(config.terrain, None, listed(config.observations), like)
 
 
 def check_robot(config: LeggedConfig, view: LeggedView) -> None:
