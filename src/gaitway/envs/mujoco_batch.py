@@ -76,7 +76,7 @@ class MujocoBatchEnv(VecEnv):
         self.device = torch.device(device)
         self._streams = EpisodeStreams(num_envs, purpose)
         self._generators = EpisodeGenerator(self._streams)
-        self.spec = _environment_spec(task, id or task.id, dtype)
+        self.spec = environment_spec(task, id or task.id, dtype)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         counters = {**self._streams.arrays(), "elapsed": self._elapsed}
         task.numbers = EpisodeNumbers(
@@ -445,7 +445,7 @@ def _tensors(arrays: Arrays) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
-def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
+def environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
     name = str(dtype).removeprefix("torch.")
     return EnvSpec(
         id=id,

@@ -140,15 +140,20 @@ def _box(number: int) -> str:
     return f"terrain_{number}"
 
 
+def box_numbers(model: mujoco.MjModel, track: Track) -> tuple[int, int]:
+    """The first geom of the pool of boxes, and the one after the last."""
+    numbers = [model.geom(_box(number)).id for number in range(track.num_boxes)]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    return numbers[0], numbers[-1] + 1
+
+
 class BoxPool:
     """The boxes of a batch, [B, K, ...] each; whoever writes them calls `set_const` afterwards."""
 
     def __init__(self, batch: Batch, model: mujoco.MjModel, around: Surroundings) -> None:
         assert around.track is not None
         self._track = around.track
-        numbers = [model.geom(_box(number)).id for number in range(self._track.num_boxes)]
-        first, last = numbers[0], numbers[-1] + 1
-        assert numbers == list(range(first, last))
+        first, last = box_numbers(model, self._track)
         self._fields = [torch.from_numpy(batch.expand(name))[:, first:last] for name in BOX_FIELDS]
 
     def paint(self, index: int, model: mujoco.MjModel) -> None:

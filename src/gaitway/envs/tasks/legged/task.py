@@ -47,6 +47,7 @@ from gaitway.envs.tasks.legged.ground import (
     surroundings,
 )
 from gaitway.envs.tasks.legged.model import LIKE, action_spec, foot_chains, make_actions, robot_tensors
+from gaitway.envs.tensor_task import TensorTask
 
 ALL = slice(None)
 SUBSTEP_FIELDS = ("qpos", "qvel", "actuator_force")
@@ -61,6 +62,7 @@ class LeggedTask(BatchTask):
     draws_in_steps = True
     stage = STAGE_VELOCITY
     start_stage = STAGE_VELOCITY
+    _boxes: BoxPool | None = None
 
     def __init__(self, id: str, config: LeggedConfig, options: Mapping[str, Any]) -> None:
         self.id, self.config, self.options = id, config, options
@@ -128,6 +130,11 @@ class LeggedTask(BatchTask):
             foot_friction=float(self.model.geom_friction[view.foot_geoms[0, 0], 0]),
             around=around,
         )
+
+    def on_tensors(self, like: Tensor) -> TensorTask:
+        from gaitway.envs.tasks.legged.on_tensors import LeggedOnTensors
+
+        return LeggedOnTensors(self, like)
 
     def add_surroundings(self, spec: mujoco.MjSpec) -> None:
         add_terrain(spec, self._around)
