@@ -79,9 +79,8 @@ class MujocoBatchEnv(VecEnv):
         self.spec = environment_spec(task, id or task.id, dtype)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         counters = {**self._streams.arrays(), "elapsed": self._elapsed}
-        task.numbers = EpisodeNumbers(
-            **{name: torch.from_numpy(each) for name, each in counters.items()}, purpose=purpose
-        )
+        counted: dict[str, Any] = {name: torch.from_numpy(each) for name, each in counters.items()}
+        task.numbers = EpisodeNumbers(**counted, purpose=purpose)
         self._batch: Batch | None = Batch(task.model, num_envs, self.num_threads, task.persistent)
         with self._user_code:
             task.attach(self._batch)

@@ -14,14 +14,14 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.execution import Execution, ExecutionConfig, Mode
 from gaitway.core.seeding import PURPOSES, instance_seeds
 from gaitway.envs.batch_task import NUMBERS, BatchTask
 from gaitway.envs.episode_numbers import EpisodeNumbers
@@ -29,7 +29,7 @@ from gaitway.envs.mujoco_batch import environment_spec
 from gaitway.envs.step_buffers import FAULT_METRIC
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
 from gaitway.envs.warp_capacity import check_memory, probed_capacity
-from gaitway.envs.warp_worlds import Capacity, WarpError, Worlds, missing, state_bytes
+from gaitway.envs.warp_worlds import CONSTANTS, Capacity, WarpError, Worlds, missing, state_bytes, warp_modules
 
 if TYPE_CHECKING:
     from gaitway.envs.pictures.scene import Camera
@@ -40,6 +40,9 @@ BAD_ACTION, CROWDED, DIVERGED = range(3)
 """What is counted on the device: instances with such an action, worlds without room, worlds whose state is not
 finite."""
 COUNTS = ("bad_actions", "crowded", "diverged")
+DERIVE_EVERY = 32
+"""Steps after which constants that follow from masses are computed anew: it takes a fifth of a step, so a new episode
+begins with those of the one before it, for a few steps."""
 
 
 class WarpEnv(VecEnv):
@@ -89,18 +92,30 @@ class WarpEnv(VecEnv):
         )
         with torch.inference_mode(False):
             self._allocate()
-        mode = "captured" if on_gpu and records else "eager"
-        execution = Execution(ExecutionConfig(mode=mode, precision="fp32"), self.device)  # type: ignore[arg-type]
+        mode: Mode = "captured" if on_gpu and records else "eager"
+        execution = Execution(ExecutionConfig(mode=mode, precision="fp32"), self.device)
         self._programs = [
             execution.program(functools.partial(self._advance, each), f"a step of {self.spec.id} on Warp")
             for each in range(2)
         ]
+        self._derive = execution.program(self._derive_constants, f"constants of {self.spec.id} on Warp")
+        self._since = 0
+        """Steps since constants were derived."""
         self._turn = 0
+        setattr(self.task, "batch", self._worlds)  # for pictures
         self._camera: Camera | None = None
         self._told = [0] * len(COUNTS)
         began = time.monotonic()
         if on_gpu:
             log.info("Warp compiles its kernels for %s; the first time this takes one to two minutes", self.spec.id)
+            if purpose == "train":
+                log.info(
+                    "%s on Warp: a resumed run goes on from the same physical state, but not bit for bit (exact_state "
+                    "is false)",
+                    self.spec.id,
+                )
+        else:
+            log.warning("Warp on the CPU is for tests, and far slower than env.simulator=mujoco; use device=cuda")
         self.reset(seed)
         self.compile_seconds = time.monotonic() - began
 
@@ -140,10 +155,12 @@ class WarpEnv(VecEnv):
         self._action.copy_(action)
         self._turn ^= 1
         self._programs[self._turn]()
+        self._since += 1
+        if self._tensors.derives and self._since >= DERIVE_EVERY:
+            self._derive()
+            self._since = 0
         now = self._steps[self._turn]
-        return dataclasses.replace(
-            now, obs=dict(now.obs), final_obs=dict(now.final_obs), metrics=dict(now.metrics)
-        )
+        return dataclasses.replace(now, obs=dict(now.obs), final_obs=dict(now.final_obs), metrics=dict(now.metrics))
 
     def check_workers(self) -> None:
         """Read what the device counted; the one place of a run where the host waits for this environment."""
@@ -209,6 +226,7 @@ class WarpEnv(VecEnv):
         flat, nested = self._stored()
         return {
             "task": self.task.id,
+            "since": self._since,
             **{name: value.cpu().clone() for name, value in flat.items()},
             **{kind: {name: value.cpu().clone() for name, value in each.items()} for kind, each in nested.items()},
         }
@@ -217,9 +235,11 @@ class WarpEnv(VecEnv):
         """The physical state is that of `state` bit for bit; what follows is as `exact_state` says."""
         self._simulation()
         flat, nested = self._stored()
-        missing_names = [name for name in ("task", *flat, *nested) if name not in state]
+        missing_names = [name for name in ("task", "since", *flat, *nested) if name not in state]
         if missing_names:
-            raise ValueError(f"the state lacks {missing_names}; {self.spec.id} on Warp loads what its state_dict() gave")
+            raise ValueError(
+                f"the state lacks {missing_names}; {self.spec.id} on Warp loads what its state_dict() gave"
+            )
         if state["task"] != self.task.id:
             raise ValueError(f"this state belongs to {state['task']!r}, the environment runs {self.task.id!r}")
         targets = [(name, target, state[name]) for name, target in flat.items()]
@@ -235,6 +255,7 @@ class WarpEnv(VecEnv):
                 )
         for _, target, value in targets:
             target.copy_(value)
+        self._since = int(state["since"])
         self._numbers.follow(self._words)
         with self._simulation().on_stream():
             self._tensors.restore()
@@ -309,6 +330,9 @@ class WarpEnv(VecEnv):
         now = self._steps[self._turn]
         with torch.no_grad(), self._simulation().on_stream():
             self._restart(self._everyone, given)
+            if self._tensors.derives:
+                self._simulation().derive()
+            self._since = 0
             for name, value in self._tensors.observe(is_new=True).items():
                 now.obs[name].copy_(value)
         return dict(now.obs)
@@ -328,6 +352,10 @@ class WarpEnv(VecEnv):
 
     # parts
 
+    def _derive_constants(self) -> None:
+        with self._simulation().on_stream():
+            self._simulation().derive()
+
     def _simulation(self) -> Worlds:
         if self._worlds is None:
             raise RuntimeError(f"{self.spec.id} was closed; make a new environment")
@@ -340,13 +368,20 @@ class WarpEnv(VecEnv):
     def _stored(self) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         """The tensors that make up the state, by name, and by kind and name."""
         flat = {"entropy": self._entropy, "episode": self._episode, "elapsed": self._elapsed, "words": self._words}
-        tensors = self._tensors
+        tensors, worlds = self._tensors, self._simulation()
         return flat, {
-            "physics": dict(self._simulation().state),
+            "physics": dict(worlds.state),
+            "constants": {name: worlds.own[name] for name in CONSTANTS if name in worlds.own},
             "layout": tensors.layout,
             "memory": tensors.memory,
             "obs": self._steps[self._turn].obs,
         }
+
+
+def kernel_cache() -> str:
+    """Where Warp keeps compiled kernels."""
+    warp, _ = warp_modules()
+    return str(warp.config.kernel_cache_dir)
 
 
 def _buffers(spec: EnvSpec, count: int, device: torch.device) -> Step:
@@ -367,6 +402,3 @@ def _buffers(spec: EnvSpec, count: int, device: torch.device) -> Step:
 def _as(mask: Tensor, value: Tensor) -> Tensor:
     """A mask [B] in the shape of `value` [B, ...]."""
     return mask.view(-1, *(1,) * (value.dim() - 1))
-
-
-Change = Callable[[np.ndarray, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]

@@ -29,6 +29,8 @@ class TensorTask:
     max_episode_steps: int
     expanded: tuple[str, ...] = ()
     """Fields of the model that every world has its own values of."""
+    derives: bool = False
+    """Masses differ, so constants of the model that follow from them must be among `expanded`, and be derived."""
     fault_reward: float = 0.0
     layout: dict[str, Tensor]
     memory: dict[str, Tensor]

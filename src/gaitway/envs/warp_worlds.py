@@ -23,6 +23,8 @@ MINIMUM = {"mujoco-warp": (4, 0), "warp-lang": (1, 19)}
 BELOW = {"mujoco-warp": (5, 0)}
 STATE = ("time", "qpos", "qvel", "act", "history", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied")
 """Everything that a step carries to the next."""
+CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
+"""Fields of the model that follow from its masses."""
 NOT_A_FAULT = ("ITERATIONS", "LS_ITERATIONS")
 """What Warp's overflow bits say beside missing room: a solver that stopped at its limit, as MuJoCo's does."""
 NO_MIDPHASE = int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
@@ -55,8 +57,7 @@ def missing() -> str | None:
             return f"{name} is not installed; {INSTALL}"
         found[name] = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
         if found[name] < least or found[name] >= BELOW.get(name, (10**6,)):
-            wanted = ".".join(map(str, least))
-            return f"{name} is {text}, and the pair that fits is mujoco-warp 4 with warp-lang >= 1.19 ({name} >= {wanted}); {INSTALL}"
+            return f"{name} is {text}, and what fits together is mujoco-warp 4 and warp-lang >= 1.19; {INSTALL}"
     return None
 
 
@@ -163,6 +164,11 @@ class Worlds:
         self._mjw.sensor_pos(model, data)
         self._mjw.com_vel(model, data)
         self._mjw.sensor_vel(model, data)
+
+    def derive(self) -> None:
+        """Compute the constants that follow from masses, sizes and armatures of the worlds anew."""
+        kinds = self._mjw.SetConstGroup
+        self._mjw.set_const(self._model, self._data, kinds.FIXED | kinds.INERT0)
 
     def faulty(self) -> tuple[Tensor, Tensor]:
         """Whose state is not finite [B], and whose world ran out of room in the steps since this was asked [B]."""

@@ -16,7 +16,7 @@ from gaitway.envs.legged.rewards import SUBSTEP_TERMS
 from gaitway.envs.tasks.legged.ground import BODY_FIELDS, BOX_FIELDS, box_numbers, surroundings
 from gaitway.envs.tensor_task import TensorTask
 from gaitway.envs.vec_env import Observation
-from gaitway.envs.warp_worlds import WarpError, Worlds
+from gaitway.envs.warp_worlds import CONSTANTS, WarpError, Worlds
 
 if TYPE_CHECKING:
     from gaitway.envs.tasks.legged.task import LeggedTask
@@ -26,11 +26,7 @@ FOLLOWING = ("geom_rbound", "geom_aabb")
 
 
 class LeggedOnTensors(TensorTask):
-    """A `LeggedTask` in the type and on the device of `like`.
-
-    Constants that MuJoCo derives from masses (`*_invweight0`, how soft constraints are) stay those of the nominal
-    model.
-    """
+    """A `LeggedTask` in the type and on the device of `like`."""
 
     def __init__(self, task: LeggedTask, like: Tensor) -> None:
         self.task, self.view, self.model = task, task.view, task.model
@@ -48,8 +44,9 @@ class LeggedOnTensors(TensorTask):
         self._records = any(name in SUBSTEP_TERMS for name in self.logic.rewards.names)
         randomise = task.config.randomise
         self._delays = randomise.delay if randomise.enabled else 0
+        self.derives = randomise.enabled
         self.expanded = (
-            *(MODEL_FIELDS if randomise.enabled else ()),
+            *((*MODEL_FIELDS, *CONSTANTS) if randomise.enabled else ()),
             *((*BOX_FIELDS, *FOLLOWING) if self._on_track else ()),
         )
 
