@@ -21,7 +21,9 @@ class _Looks(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         if name in LOOKS:
             raise HostReadError(f"{name} looks at a value")
-        if name in ("index", "index_put", "index_put_", "_index_put_impl_") and any(_is_mask(each) for each in args[1] if each is not None):
+        if name in ("index", "index_put", "index_put_", "_index_put_impl_") and any(
+            _is_mask(each) for each in args[1] if each is not None
+        ):
             raise HostReadError("an index that is a mask looks at its values")
         return func(*args, **(kwargs or {}))
 

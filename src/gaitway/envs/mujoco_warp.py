@@ -102,7 +102,8 @@ class WarpEnv(VecEnv):
         self._since = 0
         """Steps since constants were derived."""
         self._turn = 0
-        setattr(self.task, "batch", self._worlds)  # for pictures
+        drawn: Any = self.task
+        drawn.batch = self._worlds  # pictures ask it for states
         self._camera: Camera | None = None
         self._told = [0] * len(COUNTS)
         began = time.monotonic()
