@@ -124,8 +124,6 @@ class EnvConfig:
 
     id: str = "walker/run"
     """A native id (`gaitway list envs`), `gymnasium:ID`, `envpool:ID`, `mjlab:ID` or `package.module:Name`."""
-    simulator: Literal["mujoco", "warp"] = "mujoco"
-    """Of a native task: mujoco, on threads of the CPU, or warp, on the GPU (extra gpu; device=cuda)."""
     num_envs: Count = 64
     num_threads: Count | None = None
     """Simulator threads; null: one per core, but not more than instances."""
@@ -133,6 +131,8 @@ class EnvConfig:
     """Keyword arguments of the task, e.g. {reset_noise_scale: 0}."""
     wrappers: tuple[dict[str, Any], ...] = ()
     """Wrappers from the inside out: {name: ..., option: value}."""
+    simulator: Literal["mujoco", "warp"] = "mujoco"
+    """Of a native task: mujoco, on threads of the CPU, or warp, on the GPU (extra gpu; device=cuda)."""
 
 
 @configuration
