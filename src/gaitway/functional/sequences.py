@@ -69,6 +69,26 @@ def episode_layout(starts: Tensor) -> EpisodeLayout:
     return EpisodeLayout(column, row, num_episodes, longest)
 
 
+def chained_layout(starts: Tensor) -> tuple[EpisodeLayout, Tensor] | None:
+    """The layout that leaves one empty row in front of every piece but a column's first, for `starts` `[T, B]`.
+
+    Columns stay the environments. Also returns where the empty rows are, as indices into the rows of `split` flattened.
+    None if a column per piece pads less. Reads three numbers back from the device.
+    """
+    later = _flags(starts).clone()
+    later[0] = False
+    rows, columns = later.shape
+    before = later.cumsum(0)
+    time = torch.arange(rows, device=later.device).unsqueeze(1)
+    length = (time - torch.where(later, time, 0).cummax(0).values).max() + 1
+    most, ends, longest = torch.stack((before[-1].max(), before[-1].sum(), length)).tolist()
+    if (rows + most) * columns > longest * (columns + ends):
+        return None
+    row = time + before
+    column = torch.arange(columns, device=later.device).expand(rows, columns)
+    return EpisodeLayout(column, row, columns, rows + most), ((row - 1) * columns + column)[later]
+
+
 def split_at_resets(x: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
     """Cut `[T, B, ...]` into one padded column per episode.
 
