@@ -72,8 +72,8 @@ class DirectGradient:
 
     @staticmethod
     def suits(policy: ActorCritic) -> bool:
-        """Whether the policy's methods and networks are those that this file stands in for."""
-        return policy.has_standard_parts and not is_altered(policy)
+        """Whether the policy is plain, or would be without the memories in front of its networks."""
+        return policy.is_plain or (policy.is_recurrent and policy.has_standard_parts and not is_altered(policy))
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
@@ -218,10 +218,10 @@ class _Gaussian:
 
 def _backward(network: DenseStack, gradient: Tensor, inputs: Tensor, memory: Memory | None) -> None:
     """The gradient of a network's parameters, and by the `inputs` it read that of the memory in front of it."""
-    by_inputs = network.backward(gradient, inputs=memory is not None)
-    if memory is not None:
-        parameters = list(memory.parameters())
-        for parameter, found in zip(parameters, torch.autograd.grad(inputs, parameters, by_inputs), strict=True):
+    learnt = [] if memory is None else [p for p in memory.parameters() if p.requires_grad]
+    by_inputs = network.backward(gradient, inputs=bool(learnt))
+    if learnt:
+        for parameter, found in zip(learnt, torch.autograd.grad(inputs, learnt, by_inputs), strict=True):
             parameter.grad.copy_(found)  # type: ignore[union-attr]
 
 
