@@ -117,7 +117,7 @@ class Memory(nn.Module):
 
     def _padded(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
         state = state.masked_fill(starts[0].unsqueeze(-1), 0.0)
-        if self.kind == "lstm" and self.layers == 1 and not x.is_cuda:
+        if self.kind == "lstm" and self.layers == 1 and x.is_cpu:
             chain = chained_layout(starts)
             if chain is not None:
                 return self._chained(x, state, *chain)
