@@ -29,7 +29,7 @@ from gaitway.cli.console import console
 from gaitway.cli.export import check_contract, export
 from gaitway.cli.from_run import Base, student_of, successor_of
 from gaitway.cli.init_from import init_from, pinned
-from gaitway.cli.inspect_run import bench, check, device_of, evaluate
+from gaitway.cli.inspect_run import bench, check, device_of, evaluate, warm_up
 from gaitway.cli.look import info, list_what, plot
 from gaitway.cli.look_ahead import look_ahead
 from gaitway.cli.motion import motion_check, motion_convert, motion_generate, motion_info, motion_record, motion_view
@@ -88,6 +88,7 @@ __all__ = [
     "show_skills",
     "train",
     "view_skills",
+    "warm_up",
 ]
 
 NOT_COMPARED = (

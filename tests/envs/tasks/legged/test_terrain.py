@@ -272,6 +272,19 @@ def test_the_end_of_a_track_is_a_success() -> None:
     assert env.step(zeros(env)).terminated.tolist() == [False, True]
 
 
+def test_the_kind_of_an_obstacle_has_a_name_of_its_own() -> None:
+    """A mutex selects by it."""
+    env, _ = made("pup12/field_lite", 2)
+    parts = env.spec.group("policy").components
+    begin = {part.name: sum(each.size for each in parts[:number]) for number, part in enumerate(parts)}
+    assert [(part.name, part.size) for part in parts if part.name.startswith("engaging")] == [
+        ("engaging_distance", 1), ("engaging_kind", 5), ("engaging_size", 2)
+    ]  # fmt: skip
+    kind = env.reset()["policy"][:, begin["engaging_kind"] :][:, :5]
+    assert kind.sum(1).tolist() == [1.0, 1.0]
+    assert kind.max(1).values.tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -45,7 +45,7 @@ BELOW = 0.05
 """Thickness of a height field below its lowest point (m)."""
 
 
-def surroundings(config: LeggedConfig) -> Surroundings | None:
+def surroundings(config: LeggedConfig, like: Tensor = LIKE) -> Surroundings | None:
     """The terrain of a task; None for a plane."""
     if config.terrain.kind != "track":
         for term in config.terms:
@@ -53,7 +53,7 @@ def surroundings(config: LeggedConfig) -> Surroundings | None:
                 raise ValueError(f"rewards lists {term.name}, which only tracks have; write terrain.kind=track")
     if config.terrain.kind == "flat":
         return None
-    return Surroundings(config.terrain, None, listed(config.observations), LIKE)
+    return Surroundings(config.terrain, None, listed(config.observations), like)
 
 
 def check_robot(config: LeggedConfig, view: LeggedView) -> None:
@@ -140,15 +140,20 @@ def _box(number: int) -> str:
     return f"terrain_{number}"
 
 
+def box_numbers(model: mujoco.MjModel, track: Track) -> tuple[int, int]:
+    """The first geom of the pool of boxes, and the one after the last."""
+    numbers = [model.geom(_box(number)).id for number in range(track.num_boxes)]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    return numbers[0], numbers[-1] + 1
+
+
 class BoxPool:
     """The boxes of a batch, [B, K, ...] each; whoever writes them calls `set_const` afterwards."""
 
     def __init__(self, batch: Batch, model: mujoco.MjModel, around: Surroundings) -> None:
         assert around.track is not None
         self._track = around.track
-        numbers = [model.geom(_box(number)).id for number in range(self._track.num_boxes)]
-        first, last = numbers[0], numbers[-1] + 1
-        assert numbers == list(range(first, last))
+        first, last = box_numbers(model, self._track)
         self._fields = [torch.from_numpy(batch.expand(name))[:, first:last] for name in BOX_FIELDS]
 
     def paint(self, index: int, model: mujoco.MjModel) -> None:
