@@ -155,7 +155,11 @@ def test_stored_states_bring_their_boxes_along() -> None:
     assert torch.equal(one.obs["policy"], two.obs["policy"])
 
 
-@pytest.mark.parametrize("id", ["pup12/velocity_rough", "pup12/field_lite", "pup12/field"])
+SHORT = ["pup12/velocity_rough", "pup12/field_lite", "pup12/field"]
+LONG = [pytest.param(id, marks=pytest.mark.long) for id in TERRAIN_IDS if id not in SHORT]
+
+
+@pytest.mark.parametrize("id", [*SHORT, *LONG])
 def test_the_contract_holds(id: str) -> None:
     """Batch sizes, seeds, stored states and scenarios bit for bit: levels, boxes, images and noise."""
     report = check_env(lambda num_envs, seed: make_env(id, num_envs, seed, num_threads=1, **EVERYTHING), steps=14)
