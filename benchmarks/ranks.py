@@ -1,7 +1,8 @@
 """Two processes train what one does: a rank that is killed, refusals, and walker/run by one process and by two.
 
     gaitway bench ranks kill --out benchmarks/results/ranks_kill.json
-    gaitway bench ranks learning --out benchmarks/results/ranks_learning.json [--steps 300000] [--seeds 0 1 2]
+    gaitway bench ranks learning --out benchmarks/results/ranks_learning.json [--steps 1000000] [--seeds 0 1 2]
+    gaitway bench ranks nccl --out benchmarks/results/ranks_nccl.json
 
 `kill`: PPO and SAC on a pendulum by two gloo ranks of `torchrun --max-restarts`, once undisturbed, once with rank 1
 killed (SIGKILL) in the middle, which `--or-resume` goes on with: both `parameters_sha256` must be the same. Without
@@ -9,6 +10,9 @@ restarts the job must be over within 60 seconds, and a rank that raises must sho
 
 `learning`: final returns of the preset ppo_walker_run, one process and two, a run per seed; the mean of each must lie
 in the other's 95 % interval (Student's t over the seeds).
+
+`nccl`: five iterations of the Walker on a GPU by `gaitway train` and by one rank of `torchrun`, recorded and eager: the
+parameters after the first iteration must differ by 1e-6 at most. A rank more than there are GPUs must be refused.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -26,6 +29,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from _provenance import add_commit, let_children_import, provenance
 
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t of a two-sided 95 % interval, by degrees of freedom."""
@@ -39,6 +44,7 @@ ALGORITHMS = {
     "sac": ["algorithm=sac", "algorithm.learning_starts=512", "algorithm.iteration_steps=256",
             "algorithm.batch_size=32", "algorithm.replay_size=8000", "algorithm.update_ratio=0.05"],
 }  # fmt: skip
+MODES = ("captured", "eager")
 RAISES = """
 class Raises:
     def after_iteration(self, moment):
@@ -50,26 +56,33 @@ class Raises:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["kill", "learning"])
+    parser.add_argument("what", choices=["kill", "learning", "nccl"])
     parser.add_argument("--out", default=None)
-    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add_commit(parser)
     options = parser.parse_args()
+    options.out = options.out and os.path.abspath(options.out)
+    facts = provenance("ranks", options.commit)
+    let_children_import()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        result = kill() if options.what == "kill" else learning(options.seeds, options.steps, options.out)
+        if options.what == "learning":
+            result = learning(options.seeds, options.steps, facts, options.out)
+        else:
+            result = facts | (kill() if options.what == "kill" else nccl())
     write(result, options.out)
     print(json.dumps(result, indent=1))
 
 
 def write(result: dict[str, Any], out: str | None) -> None:
-    result |= {"machine": platform.platform(), "cores": os.cpu_count(), "load_at_the_end": os.getloadavg()}
+    result["machine"]["load_at_end"] = os.getloadavg()[0]
     if out:
         Path(out).write_text(json.dumps(result, indent=1) + "\n")
 
 
-def together(arguments: list[str], restarts: int = 0) -> list[str]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def together(arguments: list[str], restarts: int = 0, processes: int = 2) -> list[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     return [*torchrun, "--max-restarts", str(restarts), "-m", "gaitway", "train", *arguments, "--quiet"]
 
 
@@ -92,7 +105,7 @@ def kill() -> dict[str, Any]:
     found["dies"] = {"killed_at_step": at, "exit_code": job.returncode, "seconds": time.perf_counter() - began,
                      "said": [line for line in said.splitlines() if line.startswith("gaitway: ")]}  # fmt: skip
     Path("raises.py").write_text(RAISES)
-    os.environ["PYTHONPATH"] = f"{os.getcwd()}:{os.environ.get('PYTHONPATH', '')}"
+    os.environ["PYTHONPATH"] += os.pathsep + os.getcwd()
     began = time.perf_counter()
     done = subprocess.run(
         together([*arguments, "run_dir=raises", "callbacks=[raises:Raises]"]),
@@ -135,9 +148,10 @@ def fingerprint(run: str) -> str:
     return str(json.loads(done.stdout.splitlines()[-1])["parameters_sha256"])
 
 
-def learning(seeds: list[int], steps: int, out: str | None) -> dict[str, Any]:
+def learning(seeds: list[int], steps: int, facts: dict[str, Any], out: str | None) -> dict[str, Any]:
     returns: dict[str, dict[int, float]] = {"one process": {}, "two processes": {}}
-    result: dict[str, Any] = {"experiment": "ppo_walker_run", "steps": steps, "returns": returns}
+    seconds: dict[str, dict[int, float]] = {name: {} for name in returns}
+    result = facts | {"experiment": "ppo_walker_run", "steps": steps, "returns": returns, "seconds": seconds}
     for seed in seeds:
         for name, found in returns.items():
             run = f"{name.replace(' ', '_')}_{seed}"
@@ -145,7 +159,9 @@ def learning(seeds: list[int], steps: int, out: str | None) -> dict[str, Any]:
                          f"evaluation.interval={steps}", "evaluation.episodes=20", "env.num_threads=1",
                          "torch_threads=1"]  # fmt: skip
             alone = [sys.executable, "-m", "gaitway", "train", *arguments, "--quiet"]
+            began = time.perf_counter()
             subprocess.run(alone if name == "one process" else together(arguments), check=True)
+            seconds[name][seed] = round(time.perf_counter() - began, 1)
             found[seed] = json.loads((Path(run) / "summary.json").read_text())["last"]["return"]
             write(result, out)
     intervals = {name: interval(list(found.values())) for name, found in returns.items()}
@@ -154,6 +170,53 @@ def learning(seeds: list[int], steps: int, out: str | None) -> dict[str, Any]:
     pairs = ((one, two), (two, one))
     inside = {f"{a} in that of {b}": intervals[b][0] <= means[a] <= intervals[b][1] for a, b in pairs}
     return result | {"means": means, "intervals": intervals, "inside": inside}
+
+
+def nccl() -> dict[str, Any]:
+    import torch
+
+    iteration = 8 * 16
+    common = [
+        "experiment=ppo_walker_run", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
+        "algorithm.epochs=2", "algorithm.schedule=adaptive", f"total_steps={5 * iteration}", "device=cuda", "seed=0",
+        f"checkpoints.interval={iteration}", "checkpoints.keep_all=true", f"evaluation.interval={5 * iteration}",
+        "evaluation.episodes=1", "evaluation.max_steps=10", "execution.precision=fp32", "preflight=false",
+        "logging.code=none", "env.num_threads=1", "torch_threads=1",
+    ]  # fmt: skip
+    found: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    jobs = []
+    for mode in MODES:
+        arguments = [*common, f"execution.mode={mode}"]
+        alone = [sys.executable, "-m", "gaitway", "train", *arguments, f"run_dir={mode}/alone", "--quiet"]
+        rank = together([*arguments, f"run_dir={mode}/rank"], processes=1)
+        jobs += [subprocess.Popen(command) for command in (alone, rank)]
+    if sum(job.wait() != 0 for job in jobs):
+        raise RuntimeError("a run ended with an error, which stands above")
+    for mode in MODES:
+        differences = {
+            number: parameter_difference(f"{mode}/alone", f"{mode}/rank", number * iteration) for number in range(1, 6)
+        }
+        said = Path(mode, "rank", "run.log").read_text()
+        found[mode] = {"largest_difference_after_iteration": differences, "within_1e-6": differences[1] <= 1e-6,
+                       "runs_eagerly_after_all": "runs eagerly" in said}  # fmt: skip
+    count = torch.cuda.device_count() + 1
+    refused = subprocess.run(
+        together([*common, "run_dir=refused"], processes=count), capture_output=True, text=True, check=False
+    )
+    found["a rank too many"] = {
+        "exit_code": refused.returncode,
+        "said": [line for line in refused.stderr.splitlines() if line.startswith("gaitway: ")],
+    }
+    return found
+
+
+def parameter_difference(one: str, other: str, step: int) -> float:
+    """The largest difference between the parameters of two runs after so many steps."""
+    from safetensors.torch import load_file
+
+    stored = [load_file(Path(run, "checkpoints", str(step), "state.safetensors")) for run in (one, other)]
+    names = [name for name in stored[0] if name.startswith("state/algorithm/policy/") and "normalisers" not in name]
+    return max(float((stored[0][name] - stored[1][name]).abs().max()) for name in names)
 
 
 def interval(values: list[float]) -> tuple[float, float]:

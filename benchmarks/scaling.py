@@ -4,7 +4,8 @@
 
 Training of ppo_walker_run with 1 process on 1 core, on 2, and with 2 processes on a core each; the all-reduce of
 gradients of several sizes between two gloo ranks. Contestants take turns, medians of rounds count. The model says what
-two processes should need for an iteration: what one process on one core needs for half the instances, and its messages.
+two processes should need for an iteration: what one process on one core needs for half the instances, and the messages
+of an iteration, which are counted with their sizes.
 The page between the marks is made of the raw file alone (`--page` without measuring: `--from FILE`).
 """
 
@@ -14,13 +15,15 @@ import argparse
 import itertools
 import json
 import os
-import platform
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from _provenance import add_commit, let_children_import, provenance
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 ENVS, ROLLOUT, EPOCHS, MINIBATCHES = 64, 32, 4, 8
@@ -41,12 +44,16 @@ def main() -> None:
     parser.add_argument("--page", default=None)
     parser.add_argument("--from", dest="source", default=None, help="a raw file to make the page of")
     parser.add_argument("--rounds", type=int, default=5)
+    add_commit(parser)
     options = parser.parse_args()
     if options.source:
         result = json.loads(Path(options.source).read_text())
     else:
         out = None if options.out is None else Path(options.out).resolve()
-        result = measured(options.rounds)
+        origin = provenance("scaling", options.commit)
+        let_children_import()
+        result = origin | measured(options.rounds)
+        result["machine"]["load_at_end"] = os.getloadavg()[0]
         if out is not None:
             out.write_text(json.dumps(result, indent=1) + "\n")
     if options.page:
@@ -58,7 +65,6 @@ def main() -> None:
 
 
 def measured(rounds: int) -> dict[str, Any]:
-    began = os.getloadavg()
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
@@ -74,31 +80,31 @@ def measured(rounds: int) -> dict[str, Any]:
         os.chdir(home)
     found = {name: statistics.median(each) for name, each in raw.items()}
     sent = {size: statistics.median(each) for size, each in messages.items()}
-    parameters = parameters_of_policy()
-    message = interpolated(sent, parameters)
-    predicted = found["1 process, 1 core, half the instances"] + EPOCHS * MINIBATCHES * message
+    sizes = messages_of_iteration()
+    seconds = sum(count * interpolated(sent, size) for size, count in sizes.items())
+    predicted = found["1 process, 1 core, half the instances"] + seconds
     two = found["2 processes, a core each"]
     return {
         "seconds_per_iteration": found,
         "steps_per_second": {name: CASES[name][1] * ROLLOUT / seconds for name, seconds in found.items()},
         "seconds_per_all_reduce": sent,
-        "parameters": parameters,
-        "model": {"message_seconds": message, "predicted_seconds": predicted, "measured_seconds": two,
+        "messages_per_iteration": sizes,
+        "model": {"message_seconds": seconds, "predicted_seconds": predicted, "measured_seconds": two,
                   "error": predicted / two - 1.0},
         "raw": {"iterations": raw, "messages": messages},
-        "machine": platform.platform(), "cores": os.cpu_count(), "load": [*began, *os.getloadavg()],
-        "commit": commit(),
     }  # fmt: skip
+
+
+def arguments_of(envs: int, threads: int) -> list[str]:
+    last = envs * ROLLOUT * ITERATIONS
+    return ["experiment=ppo_walker_run", f"env.num_envs={envs}", f"total_steps={last}", f"evaluation.interval={last}",
+            "evaluation.episodes=1", f"checkpoints.interval={last}", f"env.num_threads={threads}", "torch_threads=1",
+            f"algorithm.epochs={EPOCHS}", f"algorithm.minibatches={MINIBATCHES}", "preflight=false"]  # fmt: skip
 
 
 def seconds_of_iteration(processes: int, envs: int, threads: int, run: str) -> float:
     """Median over the iterations of a short run, the first ones left out."""
-    steps = envs * ROLLOUT
-    arguments = ["experiment=ppo_walker_run", f"env.num_envs={envs}", f"total_steps={steps * ITERATIONS}",
-                 f"run_dir={run}", f"evaluation.interval={steps * ITERATIONS}", "evaluation.episodes=1",
-                 f"checkpoints.interval={steps * ITERATIONS}", f"env.num_threads={threads}", "torch_threads=1",
-                 f"algorithm.epochs={EPOCHS}", f"algorithm.minibatches={MINIBATCHES}"]  # fmt: skip
-    command = [sys.executable, "-m", "gaitway", "train", *arguments, "--quiet"]
+    command = [sys.executable, "-m", "gaitway", "train", *arguments_of(envs, threads), f"run_dir={run}", "--quiet"]
     if processes > 1:
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         command = [sys.executable, *launch, *command[1:]]
@@ -139,13 +145,40 @@ def all_reduce() -> dict[str, float]:
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
 
 
-def parameters_of_policy() -> int:
-    from gaitway.cli.build import build_algorithm, build_env
+def messages_of_iteration() -> dict[int, float]:
+    """How many messages of how many numbers a rank sends in an iteration, counted in a rank that is the only one."""
+    from gaitway.cli.build import build_runner
     from gaitway.cli.compose_run import compose_run
+    from gaitway.core.ranks import Ranks
+    from gaitway.runners.distributed import joined
 
-    config, _ = compose_run(["experiment=ppo_walker_run", "env.num_envs=8"])
-    with build_env(config) as env:
-        return len(build_algorithm(config, env).engine.parameters.value)
+    sizes: list[int] = []
+    call = Ranks._call
+
+    def counted(ranks: Ranks, function: Any, *tensors: Any, **options: Any) -> None:
+        sizes.append(tensors[-1].numel())
+        call(ranks, function, *tensors, **options)
+
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    os.environ |= variables
+    Ranks._call = counted  # type: ignore[method-assign]
+    try:
+        with joined():
+            runner = build_runner(compose_run(arguments_of(ENVS, 1))[0], None)
+            runner.learn(2 * ENVS * ROLLOUT)
+            sizes.clear()
+            runner.learn(10 * ENVS * ROLLOUT)
+    finally:
+        Ranks._call = call  # type: ignore[method-assign]
+        for name in variables:
+            del os.environ[name]
+    return {size: sizes.count(size) / 10 for size in sorted(set(sizes))}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def interpolated(sent: dict[str, float], size: int) -> float:
@@ -157,31 +190,26 @@ def interpolated(sent: dict[str, float], size: int) -> float:
     return known[-1][1] * size / known[-1][0]
 
 
-def commit() -> str:
-    root = Path(__file__).resolve().parents[1]
-    done = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
 def table(result: dict[str, Any]) -> str:
     lines = ["| ppo_walker_run | ms an iteration | steps/s |", "|---|---|---|"]
     for name, seconds in result["seconds_per_iteration"].items():
         lines.append(f"| {name} | {1000 * seconds:.0f} | {result['steps_per_second'][name]:,.0f} |")
     lines += ["", "| numbers all-reduced, two gloo ranks | ms |", "|---|---|"]
     lines += [f"| {int(size):,} | {1000 * seconds:.2f} |" for size, seconds in result["seconds_per_all_reduce"].items()]
-    model, load = result["model"], result["load"]
+    model, machine = result["model"], result["machine"]
     milliseconds = {name: 1000 * model[f"{name}_seconds"] for name in ("message", "predicted", "measured")}
-    state = "busy with other work: do not rely on these figures" if load[0] > 1.0 else "idle otherwise"
+    busy = machine["load_at_beginning"] + 2 > machine["cores"] + 0.5
+    state = "busy with other work: do not rely on these figures" if busy else "free for two processes"
+    counts = {int(size): count for size, count in result["messages_per_iteration"].items()}
+    large = max(counts)
     lines += [
         "",
-        f"The model: {EPOCHS * MINIBATCHES} messages of {result['parameters']:,} numbers, "
-        f"{milliseconds['message']:.2f} ms each, beside half the instances on one core: "
+        f"The model: {counts[large]:.0f} messages of {large:,} numbers and {sum(counts.values()) - counts[large]:.0f} "
+        f"small ones, {milliseconds['message']:.1f} ms together, beside half the instances on one core: "
         f"{milliseconds['predicted']:.0f} ms an iteration predicted, {milliseconds['measured']:.0f} ms measured "
         f"({100 * model['error']:+.0f} %).",
-        f"Measured on {result['cores']} cores, load {load[0]:.0f} at the beginning and {load[3]:.0f} at the end (the "
-        f"machine was {state}), commit {result['commit']}.",
+        f"Measured on {machine['processor']}, {machine['cores']} cores, load {machine['load_at_beginning']:.1f} at the "
+        f"beginning and {machine['load_at_end']:.1f} at the end (the machine was {state}), commit {result['commit']}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from _provenance import add_commit, let_children_import, provenance
 
 COMMON: dict[str, Any] = {
     "env": {"id": "toy/pendulum", "num_envs": 4},
@@ -47,17 +47,19 @@ GAITWAY = [sys.executable, "-m", "gaitway"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=None)
+    add_commit(parser)
     options = parser.parse_args()
+    out = options.out and Path(options.out).resolve()
+    result = provenance("sweeps", options.commit)
+    let_children_import()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        result = {
-            "kill": killed_and_resumed(Path(place)),
-            "optuna": pruned(Path(place)),
-            "machine": platform.platform(),
-        }
+        for name, measure in {"kill": killed_and_resumed, "optuna": pruned}.items():
+            result[name] = measure(Path(place))
+            result["machine"]["load_at_end"] = os.getloadavg()[0]
+            if out:
+                out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
-    if options.out:
-        Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
 def killed_and_resumed(place: Path) -> dict[str, Any]:
@@ -71,13 +73,13 @@ def killed_and_resumed(place: Path) -> dict[str, Any]:
         time.sleep(0.5)
     while not any(row["state"] == "running" and row["steps"] for row in status("killed")):
         time.sleep(0.1)  # in the middle of a run, not of its start
-    before = status("killed")
+    before, at_work = status("killed"), len(processes("killed"))
     driver.send_signal(signal.SIGKILL)
     killed = time.perf_counter()
     driver.wait()
     while processes("killed") and time.perf_counter() - killed < 60:
         time.sleep(0.1)
-    gone = time.perf_counter() - killed
+    gone, left = time.perf_counter() - killed, len(processes("killed"))
     subprocess.run([*GAITWAY, "sweep", "--resume", "killed"], check=True)
     whole, resumed = ([fingerprint(row["run"]) for row in status(name)] for name in ("whole", "killed"))
     rows = [
@@ -86,6 +88,8 @@ def killed_and_resumed(place: Path) -> dict[str, Any]:
         for row, old, one, other in zip(status("killed"), before, whole, resumed, strict=True)
     ]  # fmt: skip
     return {
+        "processes_when_killed": at_work,
+        "processes_left": left,
         "seconds_until_all_processes_were_gone": round(gone, 2),
         "all_equal": all(row["equal"] for row in rows) and len(rows) == 10,
         "in_the_middle": [row["number"] for row in rows if row["when_killed"] == "running"],

@@ -10,6 +10,7 @@ from gaitway.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "quadruped"
+ALONE = ["torch_threads=1", "env.num_threads=1", "logging.code=none"]
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +28,16 @@ def test_the_page_has_the_commands(story, monkeypatch):
     assert sorted(said) == sorted(" ".join(("gaitway", *step)) for step in story.steps("runs/quadruped").values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_command_runs(story, tmp_path, capsys):
     """In one process and at a tiny size; `--json` where figures are told."""
     (tmp_path / "skills.yaml").write_text((FOLDER / "skills.yaml").read_text())
     for name, step in story.steps(str(tmp_path)).items():
         command = story.quick(step)
-        more = {"train": ["--quiet", "torch_threads=1", "env.num_threads=1"], "eval": ["--json"]}.get(command[0], [])
+        more = {"train": ["--quiet", *ALONE], "eval": ["--json"], "export": ["--format", "onnx"]}[command[0]]
         capsys.readouterr()
         assert main([*command, *more]) == 0, name
         if command[0] == "eval":
             assert json.loads(capsys.readouterr().out)["episodes"] == 2
     contract = json.loads((tmp_path / "student" / "export" / "policy_contract.json").read_text())
-    assert [group["name"] for group in contract["groups"]] == ["student"]  # what a robot has to show
+    assert [each["name"] for each in contract["inputs"]] == ["obs/student"]  # what a robot has to show

@@ -17,7 +17,7 @@ CONFIG = PPOConfig(rollout_steps=16, epochs=2, minibatches=2, schedule="adaptive
 
 
 def trained(mode, device, iterations):
-    env = make_env("HalfCheetah-v5", num_envs=8, seed=0, device=device)
+    env = make_env("walker/run", num_envs=8, seed=0, device=device)
     agent = ActorCriticConfig(actor_hidden=(64, 64), critic_hidden=(64, 64))
     policy = ActorCritic(env.spec, agent, stream(0, "parameters")).to(device)
     execution = Execution(ExecutionConfig(mode, "fp32"), device)
@@ -55,4 +55,5 @@ def test_one_nccl_rank_learns_what_a_plain_process_does(mode, monkeypatch):
             assert recorded.is_recorded
             assert len(recorded._parts) == 2 * CONFIG.minibatches + 1
     torch.testing.assert_close(together[0], plain[0], rtol=0.0, atol=1e-6)
-    torch.testing.assert_close(together[-1], plain[-1], rtol=0.0, atol=1e-4)
+    for shared, alone in zip(together, plain, strict=True):  # replays too; the Walker does not touch the ground yet
+        torch.testing.assert_close(shared, alone, rtol=0.0, atol=1e-5)

@@ -7,6 +7,7 @@ import json
 import logging
 import runpy
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,9 @@ from gaitway.runners.evaluate import evaluation_instances
 from gaitway.runners.run_folder import RunFolder
 
 log = logging.getLogger("gaitway")
+
+WARM_UP_STEPS = 8
+"""Enough to record both programs of a step."""
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -145,9 +149,10 @@ def list_parts(what: str) -> list[dict[str, str]]:
     ]
 
 
-def check(options: argparse.Namespace) -> int:
+def _options_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Options of an environment, given as name=value."""
     settings = {}
-    for text in options.options:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"{text!r} is not understood; write options as name=value")
@@ -155,6 +160,27 @@ def check(options: argparse.Namespace) -> int:
             settings[name] = read_yaml(value, text)
         except yaml.YAMLError as error:
             raise ConfigError(f"{text!r} is not understood; write options as name=value") from error
+    return settings
+
+
+def warm_up(options: argparse.Namespace) -> int:
+    """Have Warp compile and keep what an environment needs, so that training begins at once."""
+    settings = {"device": "cuda", "num_envs": 64, **_options_of(options.options)}
+    from gaitway.envs.mujoco_warp import kernel_cache
+
+    began = time.monotonic()
+    with make_env(options.env, simulator="warp", **settings) as env:
+        action = env.spec.action.idle().to(env.device).expand(env.num_envs, *env.spec.action.shape)
+        for _ in range(WARM_UP_STEPS):
+            env.step(action)
+        env.check_workers()
+    seconds = time.monotonic() - began
+    console.print(f"{options.env} is ready after {seconds:.1f} s; kernels are in {kernel_cache()}", markup=False)
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    settings = _options_of(options.options)
 
     def factory(num_envs: int, seed: int) -> VecEnv:
         return make_env(options.env, num_envs=num_envs, seed=seed, **settings)

@@ -19,6 +19,9 @@ from gaitway.envs.trials import INSTANCES, Trials, run_trials
 from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
 
 
+MANY = 4096
+
+
 @configuration
 class EvaluationConfig:
     """When and how the policy is measured while it learns."""
@@ -78,8 +81,10 @@ def _evaluate_trials(env: VecEnv, make_policy: Callable[[bool], Actor], config: 
 
 
 def evaluation_instances(spec: EnvSpec, episodes: int) -> int:
-    """How many instances an evaluation runs at once."""
-    return INSTANCES if Trials.of(spec) is not None else min(episodes, INSTANCES)
+    """How many instances an evaluation runs at once: all of them where worlds on a device step together."""
+    if Trials.of(spec) is not None:
+        return INSTANCES
+    return min(episodes, MANY if spec.restores_state else INSTANCES)
 
 
 def result_names(spec: EnvSpec, config: EvaluationConfig) -> list[str]:

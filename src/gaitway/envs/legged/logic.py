@@ -261,34 +261,38 @@ class LeggedLogic:
         qpos, qvel = first_states(start, self.robot, chains, numbers["start"], q, terrain, rows, drawn)
         return {"qpos": qpos, "qvel": qvel, "place": place, **drawn}
 
-    def begin(self, rows: Index) -> None:
-        """Forget what `rows` carried; their layout is written. Sets commands and timers."""
+    def begin(self, rows: Index, where: Tensor | None = None) -> None:
+        """Forget what `rows` carried; their layout is written. Sets commands and timers.
+
+        Who may not look at values gives all rows, and `where` [B] says which of them begin.
+        """
         memory, numbers = self.memory, self._episode_numbers(rows)
         for part in (memory[name] for name in self._names) if self._block is None else (self._block,):
-            part[rows] = 0.0
+            _write(part, rows, 0.0, where)
         phase, command, seconds, heading = self._first_command(numbers, rows, self.layout["place"][rows])
-        memory["phase"][rows], memory["command"][rows] = phase, command
-        memory["command_left"][rows], memory["heading"][rows] = seconds, heading
+        first = {"phase": phase, "command": command, "command_left": seconds, "heading": heading}
         uniform = numbers["pushes"]
         if self.has_kicks:
-            _, memory["kick_left"][rows] = randomise.draw_kick(self.config.pushes, uniform)
+            _, first["kick_left"] = randomise.draw_kick(self.config.pushes, uniform)
         if self.has_pushes:
             _, _, wait = randomise.draw_push(self.config.pushes, uniform[:, randomise.PUSH_DRAWS :], self.robot.mass)
-            memory["push_left"][rows], memory["push_lasts"][rows] = wait, 1.0
+            first |= {"push_left": wait, "push_lasts": torch.ones_like(wait)}
+        for name, value in first.items():
+            _write(memory[name], rows, value, where)
 
     def first_targets(self, rows: Index, qpos: Tensor) -> Tensor:
         """Targets that hold the first pose of `rows` [n, A]: what delayed motors obey until the first arrives."""
         return qpos[:, self.robot.positions].clamp(self.robot.low, self.robot.high)
 
-    def note_start(self, rows: Index, physics: Physics) -> None:
-        """The first states of `rows` are there."""
-        self.memory["last_qd"][rows] = physics.qvel[:, self.robot.velocities]
-        position, _, yaw = base_pose(self.robot, physics.qpos)
+    def note_start(self, rows: Index, physics: Physics, where: Tensor | None = None) -> None:
+        """The first states of `rows` are there; `where` as in `begin`."""
         memory = self.memory
-        memory["last_position"][rows] = position
+        _write(memory["last_qd"], rows, physics.qvel[:, self.robot.velocities], where)
+        position, _, yaw = base_pose(self.robot, physics.qpos)
+        _write(memory["last_position"], rows, position, where)
         if self.commands.has_heading or self.commands.has_goal:
             place = None if self.around is None else self.around.where(rows, physics, position)
-            memory["command"][rows] = self._aimed(rows, position, yaw, place)
+            _write(memory["command"], rows, self._aimed(rows, position, yaw, place), where)
 
     # parts
 
@@ -471,7 +475,15 @@ class _Drawn(Mapping[str, Tensor]):
         return len(self._layout)
 
 
-def _put(target: Tensor, where: Tensor, value: Tensor) -> None:
+def _write(target: Tensor, rows: Index, value: Tensor | float, where: Tensor | None) -> None:
+    """Write `value` [n, ...] into `rows`, or into those of all rows for which `where` [B] holds."""
+    if where is None:
+        target[rows] = value
+    else:
+        _put(target, where, value)
+
+
+def _put(target: Tensor, where: Tensor, value: Tensor | float) -> None:
     """Write `value` [B, ...] where `where` [B] holds."""
     mask = where.view(-1, *(1,) * (target.dim() - 1))
     target.copy_(torch.where(mask, value, target))

@@ -52,12 +52,12 @@ class Leaf:
     """Names and sizes, where its numbers are told apart; one of the sizes may be 0: the rest."""
 
 
-def _axes(kept: tuple[int, ...]) -> Callable[[Tensor, RobotTensors], Tensor]:
+def _axes(kept: slice) -> Callable[[Tensor, RobotTensors], Tensor]:
     """The columns of a vector that a planar robot has."""
-    return lambda vector, robot: vector[:, list(kept)] if robot.is_planar else vector
+    return lambda vector, robot: vector[:, kept] if robot.is_planar else vector
 
 
-_linear, _turning, _forward = _axes((0, 2)), _axes((1,)), _axes((0,))
+_linear, _turning, _forward = _axes(slice(0, 3, 2)), _axes(slice(1, 2)), _axes(slice(0, 1))
 
 
 def _vector(planar: int, full: int = 3) -> Callable[[RobotTensors, int], int]:

@@ -251,7 +251,7 @@ class Surroundings:
             memory[TAKEN][rows] = 0.0
         else:
             memory[DEPTH][rows] = torch.cat((image[:, None], memory[DEPTH][rows][:, :-1]), 1)
-            memory[TAKEN][rows] = torch.cat((elapsed[:, None].double(), memory[TAKEN][rows][:, :-1]), 1)
+            memory[TAKEN][rows] = torch.cat((elapsed[:, None].to(memory[TAKEN]), memory[TAKEN][rows][:, :-1]), 1)
 
     def image(self, rows: Index, elapsed: Tensor) -> Tensor:
         """What is seen [n, ...] in step `elapsed` [n] of their episodes."""
