@@ -38,6 +38,11 @@ class LeggedOnTensors(TensorTask):
                 f"{task.id} shows forward_depth, whose rays Warp does not cast here; leave that group out or use "
                 "env.simulator=mujoco"
             )
+        if task.config.terrain.virtual_first:
+            raise WarpError(
+                f"{task.id} has terrain.virtual_first, and Warp's worlds share what touches what; leave it out or use "
+                "env.simulator=mujoco"
+            )
         self.logic = task.logic_on(like, around)
         self._like, self._around = like, around
         self._on_track = around is not None and around.track is not None
