@@ -54,7 +54,7 @@ from gaitway.runners.distributed import (
 from gaitway.runners.run_folder import RunFolder
 
 TIMEOUT_S = 600.0
-SOME = ("native", "gru", "sac, n-step", "dqn, prioritised", "distillation", "reward groups")
+SOME = ("native", "gru", "sac, n-step", "dqn, prioritised", "distillation", "reward groups", "multitask_sac")
 SKILLS = ("multitask_sac", "diayn", "hsd3", "hsd_bandit", "sac_hrl", "bc", "td3_bc")
 """Algorithms whose runs begin with files, or are made of skills."""
 ALL = [name for name in CASES if getattr(recipe_of(CASES[name].algorithm.name).algorithm, "trains_in_ranks", True)]
