@@ -3,9 +3,9 @@
     gaitway bench sweeps --out benchmarks/results/sweeps.json
 
 PPO and SAC on a pendulum, five seeds each, as one sweep with two workers: once undisturbed, once with its driver killed
-(SIGKILL) in the midst of a trial when four others are over, whose processes must be gone within 10 seconds, and which is then resumed.
-Every `parameters_sha256` must be the same in both. Then an Optuna sweep of PPO's learning rate, in which at least one
-trial must be pruned and still be playable.
+(SIGKILL) in the midst of a trial when four others are over, whose processes must be gone within 10 seconds, and which
+is then resumed. Every `parameters_sha256` must be the same in both. Then an Optuna sweep of PPO's learning rate, in
+which at least one trial must be pruned and still be playable.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def killed_and_resumed(place: Path) -> dict[str, Any]:
     subprocess.run([*GAITWAY, "sweep", "--resume", "killed"], check=True)
     whole, resumed = ([fingerprint(row["run"]) for row in status(name)] for name in ("whole", "killed"))
     rows = [
-        {"number": row["number"], "parameters": row["parameters"], "seed": row["seed"], "steps_when_killed": gone_so_far,
+        {"number": row["number"], "parameters": row["parameters"], "seed": row["seed"], "steps_when_killed": done,
          "steps_saved": kept, "undisturbed": one, "resumed": other, "equal": one == other}
-        for row, gone_so_far, kept, one, other in zip(status("killed"), steps, saved, whole, resumed, strict=True)
+        for row, done, kept, one, other in zip(status("killed"), steps, saved, whole, resumed, strict=True)
     ]  # fmt: skip
     return {
         "processes_when_killed": at_work,
