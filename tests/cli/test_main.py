@@ -60,6 +60,15 @@ def test_info(run, capsys):
     assert {"format_version", "best", "last"} <= set(found)
 
 
+def test_info_reads_its_device(run, capsys):
+    assert main(["info", str(run), "device=cpu"]) == 1
+    assert "nothing is computed on cpu or elsewhere; add --verify or leave device= out" in capsys.readouterr().err
+    assert main(["info", str(run), "seed=3"]) == 1
+    assert "'seed=3' is not understood; the one key here is device=cpu or device=cuda" in capsys.readouterr().err
+    assert main(["info", str(run), "--verify", "device=abacus"]) == 1
+    assert "abacus" in capsys.readouterr().err
+
+
 def test_info_verifies_what_a_checkpoint_says(run, tmp_path, capsys):
     main(["info", str(run), "--json"])
     said = json.loads(capsys.readouterr().out)
