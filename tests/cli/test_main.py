@@ -14,6 +14,7 @@ from forked_commands import Commands, until
 from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
 
+LOOKS_AT_PLOTS = True
 TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
         "evaluation.episodes=2", "evaluation.interval=256", "checkpoints.interval=128", "total_steps=512"]  # fmt: skip
 

@@ -17,7 +17,6 @@ from typing import Any
 import yaml
 
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
-from gaitway.analysis.plots import plot_run
 from gaitway.cli.arguments import device_of
 from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, build_runner, need_named
 from gaitway.cli.checks import anew, check_evaluation, check_memory, check_rates, judge_run
@@ -416,6 +415,13 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
         raise
     finally:
         logger.close()
+
+
+def plot_run(path: Path) -> list[Path]:
+    """The plots of a run, with what draws them, which a run that is killed or fails never needs."""
+    from gaitway.analysis.plots import plot_run
+
+    return plot_run(path)
 
 
 def _finish(runner: Runner, folder: RunFolder, logger: Logger) -> int:
