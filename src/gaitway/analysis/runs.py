@@ -19,8 +19,8 @@ from gaitway.analysis.metrics_file import METRICS, PACKED_METRICS, MetricsFile, 
 from gaitway.core.config import flatten, read_config
 from gaitway.core.run_names import nearest_runs
 
-PER_RUN_KEYS = ("seed", "run_dir", "preflight")
-"""Top-level config keys in which runs of one group may differ."""
+PER_RUN_KEYS = ("seed", "run_dir", "preflight", "video", "logging")
+"""Top-level config keys in which runs of one group may differ: they change no number of a run."""
 MAX_LABEL = 60
 """Characters; groups that differ in more than fits are called by the folder of their first run."""
 
