@@ -14,6 +14,7 @@ from forked_commands import Commands, until
 from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
 
+LOOKS_AT_PLOTS = True
 TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
         "evaluation.episodes=2", "evaluation.interval=256", "checkpoints.interval=128", "total_steps=512"]  # fmt: skip
 
@@ -58,6 +59,15 @@ def test_info(run, capsys):
     assert found["steps"] == 512
     assert len(found["parameters_sha256"]) == 64
     assert {"format_version", "best", "last"} <= set(found)
+
+
+def test_info_reads_its_device(run, capsys):
+    assert main(["info", str(run), "device=cpu"]) == 1
+    assert "nothing is computed on cpu or elsewhere; add --verify or leave device= out" in capsys.readouterr().err
+    assert main(["info", str(run), "seed=3"]) == 1
+    assert "'seed=3' is not understood; the one key here is device=cpu or device=cuda" in capsys.readouterr().err
+    assert main(["info", str(run), "--verify", "device=abacus"]) == 1
+    assert "abacus" in capsys.readouterr().err
 
 
 def test_info_verifies_what_a_checkpoint_says(run, tmp_path, capsys):
