@@ -2,8 +2,8 @@
 
     gaitway bench warp_throughput --preset ppo_go1_velocity_gpu --out benchmarks/results/warp_throughput_go1.json
 
-`bare`: the substeps of a step of the same worlds (models, room for contacts, states copied from the environment, targets
-of a standing robot), recorded as one CUDA graph. `environment`: `env.step` with actions of a fixed set. `ppo`: whole
+`bare`: the substeps of a step of the same worlds (models, room for contacts, states and targets copied from the
+environment), recorded as one CUDA graph. `environment`: `env.step` with actions of a fixed set. `ppo`: whole
 iterations of the preset, compilation and recording apart. `threads`: the same task on MuJoCo's batch. Rounds take turns
 between `bare` and `environment`; medians. Memory is what the device has less of than before.
 """

@@ -53,8 +53,14 @@ def _shifted(word: Tensor, bits: int) -> Tensor:
     return (word >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
-@functools.lru_cache(maxsize=64)
 def _steps(count: int, device: torch.device) -> Tensor:
     """GOLDEN times 1, 2, ..., count."""
+    if torch.compiler.is_compiling():  # kernels compute it where they need it
+        return torch.arange(1, count + 1, device=device) * signed(GOLDEN)
+    return _kept_steps(count, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_steps(count: int, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         return torch.arange(1, count + 1, device=device) * signed(GOLDEN)
