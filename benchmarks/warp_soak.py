@@ -3,10 +3,10 @@
     gaitway bench warp_soak --steps 100_000_000 --out benchmarks/results/warp_soak.json
 
 Actions are uniform within their limits, or the limits themselves, changed every few steps. Counted on the device:
-worlds that diverged or ran out of room, observations, rewards or metrics that are not finite (none is allowed), and how far
-robots got from where they began. `restored`: states right after `load_state_dict` equal those stored bit for bit.
-`repeated`: the same state and actions twice, the largest difference after 1, 10 and 50 steps, and whether more state is
-carried than is stored: the first substep alone, recorded and not.
+worlds that diverged or ran out of room, observations, rewards or metrics that are not finite (none is allowed), and how
+far robots got from where they began. `restored`: states right after `load_state_dict` equal those stored bit for bit.
+`repeated`: the same state and actions twice, the largest difference after 1, 10 and 50 steps. `substep`: one substep
+from the same state several times, and which arrays differ: more state than is stored would show there.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 Training is cut into pieces of `--piece` seconds; after each one the deterministic policy is judged on the evaluation of
 the preset (the grid of commands, 15 x 32 robots, 10 s). Seconds count training alone: evaluations are apart, and so are
-compilation and recording, in iterations that are undone before training begins; they are stated. A threshold is reached at the first
-evaluation with a velocity RMSD of at most so much and falls in at most 2 % of the episodes. Asked: medians of at most
-15 s for 0.20 m/s and 60 s for 0.10 m/s.
+compilation and recording, in iterations that are undone before training begins; they are stated. A threshold is reached
+at the first evaluation with a velocity RMSD of at most so much and falls in at most 2 % of the episodes. Asked: medians
+of at most 15 s for 0.20 m/s and 60 s for 0.10 m/s.
 """
 
 from __future__ import annotations

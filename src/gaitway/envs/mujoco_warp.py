@@ -40,6 +40,8 @@ BAD_ACTION, CROWDED, DIVERGED = range(3)
 """What is counted on the device: instances with such an action, worlds without room, worlds whose state is not
 finite."""
 COUNTS = ("bad_actions", "crowded", "diverged")
+WORTH_COMPILING = 256
+"""Instances from which on compiling what surrounds physics, which takes about a minute, is worth it."""
 DERIVE_EVERY = 32
 """Steps after which constants that follow from masses are computed anew: it takes a fifth of a step, so a new episode
 begins with those of the one before it, for a few steps."""
@@ -68,8 +70,8 @@ class WarpEnv(VecEnv):
         capacity: Capacity | None = None,
         mode: Mode = "auto",
     ) -> None:
-        """`mode` is how a step is run, as of `execution.mode`; auto: compiled and recorded on a GPU, as it is written
-        on the CPU. Without `capacity` a short probe finds one."""
+        """`mode` is how a step is run, as of `execution.mode`; auto: as it is written on the CPU, recorded on a GPU,
+        compiled too where many instances train. Without `capacity` a short probe finds one."""
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; use at least 1")
         if dtype != torch.float32:
@@ -94,7 +96,8 @@ class WarpEnv(VecEnv):
         with torch.inference_mode(False):
             self._allocate()
         if mode == "auto":
-            mode = "compiled_captured" if on_gpu else "eager"
+            pays = purpose == "train" and num_envs >= WORTH_COMPILING
+            mode = ("compiled_captured" if pays else "captured") if on_gpu else "eager"
         execution = Execution(ExecutionConfig(mode=mode, precision="fp32"), self.device)
         self._act = execution.compiled(self._take_action)
         self._end = execution.compiled(self._end_episodes)

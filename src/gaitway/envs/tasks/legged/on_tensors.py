@@ -108,7 +108,6 @@ class LeggedOnTensors(TensorTask):
 
     def restore(self) -> None:
         self._write_model()
-        self.logic.frame = None
 
     def actuate(self, action: Tensor) -> None:
         self._target = self.logic.act(action, self._physics)
@@ -148,7 +147,9 @@ class LeggedOnTensors(TensorTask):
             velocity[:, first : first + 6] += change
 
     def observe(self, is_new: bool) -> Observation:
-        return self.logic.observe(ALL, self._physics, is_new=is_new)
+        shown = self.logic.observe(ALL, self._physics, is_new=is_new)
+        self.logic.forget_step()
+        return shown
 
     # parts
 
