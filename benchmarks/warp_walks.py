@@ -23,21 +23,23 @@ from typing import Any
 import torch
 from _warp import Clock, Results, config_of, evaluation_env, judged, options, runner_of
 
+from gaitway.cli.build import build_env
+
 FALLS = 0.02
 ASKED = {"0.20": 15.0, "0.10": 60.0}
 
 
-def walked(config: Any, given: Any, note: Any) -> dict[str, Any]:
-    """One seed: evaluations over seconds of training."""
+def walked(config: Any, env: Any, judge: Any, given: Any, note: Any) -> dict[str, Any]:
+    """One seed: evaluations over seconds of training in `env`, judged in `judge`."""
     device = torch.device(config.device)
     rows = config.env.num_envs * config.algorithm.rollout_steps
     clock = Clock(device)
-    runner = runner_of(config)
+    env.reset(config.seed)
+    runner = runner_of(config, env)
     runner.learn(rows)
     state = copy.deepcopy(runner.state_dict())
     runner.learn(given.warm_up * rows)  # compiles and records; then training goes on from where it was
     runner.load_state_dict(state)
-    env, judge = runner.env, evaluation_env(config, given.episodes)
     judged(runner, judge, given.episodes, config.seed)
     preparing = clock.seconds()
     curve: list[dict[str, float]] = []
@@ -64,8 +66,6 @@ def walked(config: Any, given: Any, note: Any) -> dict[str, Any]:
         filmed(runner, judge, Path(given.film) / f"{given.preset}_{config.seed}.mp4")
     found = {"reached": reached, "preparing s": round(preparing, 1), "curve": curve}
     found["steps/s"] = round(curve[-1]["steps"] / curve[-1]["seconds"])
-    judge.close()
-    env.close()
     return found
 
 
@@ -103,16 +103,19 @@ def main() -> int:
     given = parser.parse_args()
     results = Results("warp_walks", given)
     seeds: dict[str, Any] = {}
+    env = judge = None
     for seed in given.seeds:
         began = time.monotonic()
         changes = (f"seed={seed}", f"execution.mode={given.mode}", "evaluation.interval=0", *given.changes)
         config = config_of(given.preset, given.device, *changes)
+        if env is None:  # compiled once for all seeds
+            env, judge = build_env(config), evaluation_env(config, given.episodes)
 
         def note(curve: list[dict[str, float]], reached: dict[str, float], seed: int = seed) -> None:
             seeds[str(seed)] = {"reached": dict(reached), "curve": list(curve)}
             results.note(seeds=seeds)
 
-        seeds[str(seed)] = walked(config, given, note)
+        seeds[str(seed)] = walked(config, env, judge, given, note)
         seeds[str(seed)]["wall s"] = round(time.monotonic() - began, 1)
         results.note(seeds=seeds)
         gc.collect()

@@ -78,11 +78,12 @@ def test_nobody_waits_while_a_rollout_is_collected_and_learnt_from():
         algorithm = PPO(policy, PPOConfig(rollout_steps=8, epochs=2, minibatches=2), num_envs=64)
         runner = OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9, finite_checks=False))
         runner.learn(64 * 8 * 4)
-        collect, update = runner.world.step, algorithm.update
-        waits = []
+        collect, update = runner._collect, algorithm.update
+        calls, waits = [], []
 
         def guarded(function):
             def call(*arguments, **named):
+                calls.append(function.__name__)
                 torch.cuda.set_sync_debug_mode("error")
                 try:
                     return function(*arguments, **named)
@@ -94,9 +95,10 @@ def test_nobody_waits_while_a_rollout_is_collected_and_learnt_from():
 
             return call
 
-        runner.world.step, algorithm.update = guarded(collect), guarded(update)
+        runner._collect, algorithm.update = guarded(collect), guarded(update)
         runner.learn(64 * 8 * 2)
         assert waits == []
+        assert calls == ["_collect", "update"] * 2
 
 
 def test_a_restored_state_is_the_same_bit_for_bit():
