@@ -18,7 +18,7 @@ from gaitway.cli.build import build_env
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.envs.wrappers import Wrapper
-from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, last_of, least, most
+from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, last_of, least, most, tested
 
 HERE = "robot_learning_experiments.legged"
 EPISODES = 120
@@ -62,6 +62,15 @@ class Late(Wrapper):
         self.past = [*self.past[-self.steps :], obs[self.group].clone()]
         return {**obs, self.group: self.past[0]}
 
+
+tested(
+    "T-METRIC",
+    "figures of legged robots by hand, and a trial that ends a run",
+    "tests/envs/legged/test_metrics.py",
+    "tests/runners/test_judge.py",
+    "-k",
+    "t_metric or trial",
+)
 
 # --- E-L-PRIV --------------------------------------------------------------------------------------------------------
 
@@ -234,6 +243,15 @@ FREQUENCY, DIAGONAL = 2.5, 0.5
 """Of the clips of a trot: strides per second, and when in its stride the second foot lands."""
 
 
+STARTS = {"name": "starts", "motion": "pup12_trot", "probability": 0.85}
+
+
+def style(name: str) -> list[dict[str, Any]]:
+    """The rewards of the preset, with another source of style."""
+    options = {"motion": "pup12_trot", "scale": 2.0, "times_dt": True, "hidden": [256, 128], "gradient_penalty": 10}
+    return [{"name": "task", "weight": 0.5}, {"name": name, "weight": 0.5, **options}]
+
+
 def styled(steps: int = 2_000_000, **settings: Any) -> Arm:
     def run(job: Job) -> Figures:
         trained = job.train("ppo_pup12_amp_trot", **NO_EVALUATION, **{"total_steps": steps, **settings})
@@ -246,6 +264,17 @@ def styled(steps: int = 2_000_000, **settings: Any) -> Arm:
         )
 
     return run
+
+
+class Noisy(Wrapper):
+    """Broken: what style compares is noisy, so that the discriminator tells the policy by its noise."""
+
+    def step(self, action: Tensor) -> Step:
+        step = self.env.step(action)
+        return dataclasses.replace(step, obs=self.shown(step.obs), final_obs=self.shown(step.final_obs))
+
+    def shown(self, obs: Observation) -> Observation:
+        return obs | {"amp": obs["amp"] + 0.1 * torch.randn_like(obs["amp"])} if "amp" in obs else obs
 
 
 def claims_of_style(arms: Mapping[str, Figures]) -> list[Claim]:
@@ -265,5 +294,11 @@ experiment(
     "E-L-AMP",
     "in the style of clips the quadruped trots as they do, and without does something else",
     arms={"style": styled(), "task alone": styled(rewards=[{"name": "task"}])},
+    twins={
+        "labels of the discriminator swapped": styled(
+            rewards=style("robot_learning_experiments.motion_priors:SwappedLabels")
+        ),
+        "noise on what is compared": styled(**{"env.wrappers": [STARTS, {"name": f"{HERE}:Noisy"}]}),
+    },
     claims=claims_of_style,
 )

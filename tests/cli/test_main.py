@@ -14,6 +14,7 @@ from forked_commands import Commands, until
 from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
 
+LOOKS_AT_PLOTS = True
 TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
         "evaluation.episodes=2", "evaluation.interval=256", "checkpoints.interval=128", "total_steps=512"]  # fmt: skip
 
@@ -58,6 +59,15 @@ def test_info(run, capsys):
     assert found["steps"] == 512
     assert len(found["parameters_sha256"]) == 64
     assert {"format_version", "best", "last"} <= set(found)
+
+
+def test_info_reads_its_device(run, capsys):
+    assert main(["info", str(run), "device=cpu"]) == 1
+    assert "nothing is computed on cpu or elsewhere; add --verify or leave device= out" in capsys.readouterr().err
+    assert main(["info", str(run), "seed=3"]) == 1
+    assert "'seed=3' is not understood; the one key here is device=cpu or device=cuda" in capsys.readouterr().err
+    assert main(["info", str(run), "--verify", "device=abacus"]) == 1
+    assert "abacus" in capsys.readouterr().err
 
 
 def test_info_verifies_what_a_checkpoint_says(run, tmp_path, capsys):
@@ -248,6 +258,21 @@ def test_resume_changes_no_settings_and_never_in_silence(run, tmp_path, capsys):
     command = shlex.split(said.partition("`gaitway ")[2].partition("`")[0].replace("NEW", str(new)))
     assert main([*command, "total_steps=128", "--quiet"]) == 0, "what the sentence says works"
     assert "learning_rate: 1.0e-05" in (new / "config.yaml").read_text()
+
+
+def test_resume_takes_another_number_of_simulator_threads_and_ends_at_the_same_numbers(run, tmp_path, capsys):
+    ends = {}
+    for threads in (1, 2):
+        copy = tmp_path / str(threads)
+        shutil.copytree(run, copy, symlinks=True)
+        assert main(["resume", str(copy), "more=128", f"env.num_threads={threads}", "--quiet"]) == 0
+        capsys.readouterr()
+        assert main(["info", str(copy), "--json"]) == 0
+        ends[threads] = json.loads(capsys.readouterr().out)["parameters_sha256"]
+    assert ends[1] == ends[2]
+    for wrong in (["env.num_threads=0"], ["env.num_threads=many"], ["env.num_threads=1", "env.num_threads=2"]):
+        assert main(["resume", str(run), "more=128", *wrong]) == 1
+        assert "says no one number of threads; write env.num_threads=4" in capsys.readouterr().err
 
 
 def test_a_folder_without_checkpoint_starts_over_on_resume_and_is_refused_elsewhere(run, tmp_path, capsys):

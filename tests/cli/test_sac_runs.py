@@ -13,6 +13,7 @@ from gaitway.cli.train_config import EnvConfig, TrainConfig, effective, parse
 from gaitway.core.config import ConfigError, to_config
 from gaitway.runners import capacity
 
+LOOKS_AT_PLOTS = True
 TINY = ["algorithm=sac", "env.id=toy/pendulum", "env.num_envs=2", "algorithm.iteration_steps=64",
         "algorithm.learning_starts=64", "algorithm.replay_size=150", "algorithm.batch_size=16",
         "agent.actor_hidden=[16]", "agent.critic_hidden=[16]", "evaluation.episodes=2", "evaluation.interval=128",

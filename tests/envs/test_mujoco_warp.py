@@ -125,7 +125,7 @@ def test_both_simulators_agree(id: str, options: dict[str, Any], limit: float) -
 @pytest.mark.slow
 def test_faults_end_their_own_episode_and_leave_nothing_behind(plain: WarpEnv) -> None:
     plain.reset(5)
-    before = plain._steps[plain._turn].obs["policy"].clone()
+    before = plain._steps[plain._turn].step.obs["policy"].clone()
     plain._worlds.qvel[1, 3] = math.nan
     plain._worlds.overflow[2] = 1
     faults = plain.counts()

@@ -29,6 +29,7 @@ from gaitway.runners.logger import Logger
 from gaitway.runners.run_folder import LOCK, RunFolder, RunFolderError, RunFolderTakenError
 from gaitway.runners.tensorboard_sink import MAX_WAITING_BYTES, PatientFile, TensorBoardSink
 
+LOOKS_AT_PLOTS = True
 TINY = ["env.id=toy/cartpole", "env.num_envs=4", "algorithm.rollout_steps=16", "evaluation.episodes=2", "--quiet"]
 
 

@@ -197,7 +197,11 @@ def parser() -> argparse.ArgumentParser:
     resume = commands.add_parser("resume", help="go on with a run, bit for bit")
     resume.add_argument("run", metavar="DIR")
     resume.add_argument(
-        "limits", nargs="*", default=[], metavar="until=N|more=N|device=NAME", help="train to N steps, or N steps more"
+        "limits",
+        nargs="*",
+        default=[],
+        metavar="until=N|more=N|device=NAME|env.num_threads=N",
+        help="train to N steps, or N steps more; on another device, with another number of simulator threads",
     )
     resume.add_argument("--checkpoint", default="last", help="last (default), best or a number of steps")
     resume.add_argument(

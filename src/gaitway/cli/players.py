@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gaitway.agents.diayn_policy import DIAYNPolicy
 from gaitway.analysis.runs import find_runs, is_run_folder
+from gaitway.cli.arguments import device_alone
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_mutex, load_policy
-from gaitway.cli.inspect_run import device_alone
 from gaitway.cli.open_run import in_environment, open_run
 from gaitway.cli.train_config import TrainConfig
 from gaitway.core.config import ConfigError, did_you_mean

@@ -10,7 +10,6 @@ play the same episode again.
 
 from __future__ import annotations
 
-import functools
 import zlib
 
 import torch
@@ -102,8 +101,12 @@ def _same(one: Index, other: Index) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
-@functools.cache
+_names: dict[str, int] = {}  # a table, which compilers read: they cannot compute what stands in it
+
+
 def _name(stream: str) -> int:
     """A word of 64 bits for a name."""
-    data = stream.encode()
-    return signed(zlib.crc32(data) << 32 | zlib.crc32(data[::-1], 0x5EED))
+    if stream not in _names:
+        data = stream.encode()
+        _names[stream] = signed(zlib.crc32(data) << 32 | zlib.crc32(data[::-1], 0x5EED))
+    return _names[stream]

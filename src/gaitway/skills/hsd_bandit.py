@@ -47,7 +47,6 @@ class HSDBandit(GoalSpaceLearner):
     """Learns goals, critics and temperatures; the policy's bandit learns as episodes end."""
 
     config: HSDBanditConfig
-    trains_in_ranks = False
     policy: BanditPolicy
 
     def __init__(

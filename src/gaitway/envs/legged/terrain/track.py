@@ -169,6 +169,13 @@ class Track:
     def num_boxes(self) -> int:
         return PER_BLOCK * (self.blocks + 1) + 2
 
+    def hanging(self, rows: Index) -> Tensor:
+        """Which boxes of `rows` are bars, walls and hurdles, bool [n, K]: those that may be virtual."""
+        kind = self.kind[rows][..., None]
+        part = torch.arange(PER_BLOCK, dtype=kind.dtype, device=kind.device)
+        hangs = ((kind == TILT) | (kind == CRAWL) | (kind == HURDLE)) & (part > 0)
+        return torch.cat((hangs.flatten(1), torch.zeros_like(hangs[:, 0, :2])), 1)
+
     def boxes(self, rows: Index) -> tuple[Tensor, Tensor, Tensor]:
         """Middles [n, K, 3], half sizes [n, K, 3] and quaternions [n, K, 4] of the boxes of `rows`."""
         kind, floor, critical = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +37,11 @@ class LeggedOnTensors(TensorTask):
                 f"{task.id} shows forward_depth, whose rays Warp does not cast here; leave that group out or use "
                 "env.simulator=mujoco"
             )
+        if task.config.terrain.virtual_first:
+            raise WarpError(
+                f"{task.id} has terrain.virtual_first, and Warp's worlds share what touches what; leave it out or use "
+                "env.simulator=mujoco"
+            )
         self.logic = task.logic_on(like, around)
         self._like, self._around = like, around
         self._on_track = around is not None and around.track is not None
@@ -53,12 +57,7 @@ class LeggedOnTensors(TensorTask):
     def attach(self, worlds: Worlds, numbers: EpisodeNumbers) -> None:
         super().attach(worlds, numbers)
         logic, count, like = self.logic, worlds.count, self._like
-        shapes = logic.memory_shapes()
-        block = like.new_zeros(count, sum(math.prod(shape) for shape in shapes.values()))
-        parts = block.split([math.prod(shape) for shape in shapes.values()], 1)
-        self.memory = {
-            name: part.view(count, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
-        }
+        self.memory = {name: like.new_zeros(count, *shape) for name, shape in logic.memory_shapes().items()}
         for name, (shape, dtype) in logic.lasting_shapes().items():
             kind = like.dtype if dtype.is_floating_point else dtype
             self.memory[name] = torch.zeros(count, *shape, dtype=kind, device=like.device)
@@ -69,11 +68,9 @@ class LeggedOnTensors(TensorTask):
         if self._on_track:
             position, rotation, velocity, centre = (worlds.field(name) for name in BODY_FIELDS)
             self._physics.bodies = Bodies(position, rotation, velocity, centre[:, self.view.base])
-        logic.attach(self.memory, self.layout, numbers, block)
+        logic.attach(self.memory, self.layout, numbers)
         rooms = (like.new_zeros(count, self.frame_skip, self.model.nu) for _ in range(3))
         self._substeps = Substeps(*rooms)
-        self._force = worlds.state["xfrc_applied"][:, self.view.base]
-        self._columns = torch.tensor(self.view.root[2], device=like.device)
         if self.task.config.randomise.enabled:
             self._note_nominal()
         if self._on_track:
@@ -110,18 +107,17 @@ class LeggedOnTensors(TensorTask):
         if self._delays:
             sent = self.memory["sent"]
             sent.copy_(torch.where(where[:, None, None], targets[:, None], sent))
-        worlds.look()
-        logic.note_start(ALL, self._physics, where)
+
+    def note_start(self, where: Tensor) -> None:
+        self.logic.note_start(ALL, self._physics, where)
 
     def restore(self) -> None:
         self._write_model()
-        self.worlds.look()
-        self.logic.frame = None
 
     def actuate(self, action: Tensor) -> None:
         self._target = self.logic.act(action, self._physics)
         if self.logic.has_pushes:
-            self._force[:, :2] = self.logic.push()
+            self.worlds.state["xfrc_applied"][:, self.view.base, :2] = self.logic.push()
 
     def advance(self) -> None:
         logic, worlds, substeps = self.logic, self.worlds, self._substeps
@@ -135,7 +131,6 @@ class LeggedOnTensors(TensorTask):
                 substeps.torque[:, number] = self._physics.torque
         if self._delays:
             self._send()
-        worlds.look()
 
     def outcome(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         return self.logic.judge(self._physics, self._substeps if self._records else None)
@@ -157,7 +152,9 @@ class LeggedOnTensors(TensorTask):
             velocity[:, first : first + 6] += change
 
     def observe(self, is_new: bool) -> Observation:
-        return self.logic.observe(ALL, self._physics, is_new=is_new)
+        shown = self.logic.observe(ALL, self._physics, is_new=is_new)
+        self.logic.forget_step()
+        return shown
 
     # parts
 

@@ -35,6 +35,7 @@ from gaitway.envs.robots.registry import get_legged_robot
 from gaitway.envs.tasks.legged.ground import (
     BODY_FIELDS,
     BOX_FIELDS,
+    CONTACT_FIELDS,
     TERRAIN_CAMERA,
     TERRAIN_GROUP,
     VIEWS,
@@ -290,6 +291,7 @@ class LeggedTask(BatchTask):
         around = self._around
         if around is None or around.camera is None:
             return
+        is_new = rows is not None
         rows = around.image_due(self.numbers.elapsed).nonzero()[:, 0] if rows is None else rows
         if not len(rows):
             return
@@ -301,7 +303,7 @@ class LeggedTask(BatchTask):
         distance, _ = self.batch.ray(
             begins.numpy(), ways.numpy(), geomgroup=TERRAIN_GROUP, ids=rows.numpy().astype(np.int32)
         )
-        self._logic.hold_images(rows, torch.from_numpy(distance))
+        self._logic.hold_images(rows, torch.from_numpy(distance), is_new)
 
     @property
     def foot_names(self) -> tuple[str, ...]:
@@ -360,7 +362,8 @@ class LeggedTask(BatchTask):
     @property
     def expanded(self) -> tuple[str, ...]:
         """Fields of the model that every instance has its own values of."""
-        return (*self._model_fields, *(BOX_FIELDS if self._boxes is not None else ()))
+        boxes = BOX_FIELDS if self._boxes is not None else ()
+        return (*self._model_fields, *boxes, *(CONTACT_FIELDS if self.config.terrain.virtual_first else ()))
 
     def _write_model(self, rows: Tensor) -> None:
         """Fields of the models of `rows` follow from their layout. Constants that follow from these, bounding volumes
