@@ -144,7 +144,13 @@ def main() -> int:
         ours, fell = here(options.run, limit)
         robot, twin = (elsewhere(export, file, by_place) for by_place in (False, True))
         row = {
-            **{"run": Path(options.run).name, "trained": trained(options.run), "here": round(ours, 4), "fell_here": fell, "robot": round(robot, 4)},
+            **{
+                "run": Path(options.run).name,
+                "trained": trained(options.run),
+                "here": round(ours, 4),
+                "fell_here": fell,
+                "robot": round(robot, 4),
+            },
             **{"twin": round(twin, 4), "mistakes": mistakes(export, folder)},
         }
     good = abs(robot - ours) <= TOLERANCE * ours and abs(twin - ours) > TOLERANCE * ours
