@@ -27,7 +27,7 @@ from _rounds import machine, revision, versions
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, make_env
 from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
 from gaitway.core.seeding import stream
-from gaitway.envs.rsl_rl_env import as_rsl_rl_env
+from gaitway.envs.foreign.rsl_rl_env import as_rsl_rl_env
 from gaitway.envs.vec_env import Actor, Observation, VecEnv
 from gaitway.runners.evaluate import run_episodes
 

@@ -100,6 +100,13 @@ def here(run: str, limit: float) -> tuple[float, float]:
     return env.spec.pooled["velocity_rmsd"](table), float(table["fell"].mean())
 
 
+def trained(run: str) -> str:
+    """What the run is, besides its name."""
+    loaded = gaitway.load(run)
+    config = loaded.config
+    return f"{config.env.id}, seed {config.seed}, step {loaded.steps:,} of {config.total_steps:,}"
+
+
 def mistakes(export: Path, folder: Path) -> dict[str, str]:
     """What `gaitway check-contract` says of robots that are not the contract's."""
     plain = json.loads((export / "policy_contract.json").read_text())
@@ -137,7 +144,13 @@ def main() -> int:
         ours, fell = here(options.run, limit)
         robot, twin = (elsewhere(export, file, by_place) for by_place in (False, True))
         row = {
-            **{"run": Path(options.run).name, "here": round(ours, 4), "fell_here": fell, "robot": round(robot, 4)},
+            **{
+                "run": Path(options.run).name,
+                "trained": trained(options.run),
+                "here": round(ours, 4),
+                "fell_here": fell,
+                "robot": round(robot, 4),
+            },
             **{"twin": round(twin, 4), "mistakes": mistakes(export, folder)},
         }
     good = abs(robot - ours) <= TOLERANCE * ours and abs(twin - ours) > TOLERANCE * ours

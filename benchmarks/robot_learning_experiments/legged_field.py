@@ -114,7 +114,8 @@ def alone(name: str) -> Arm:
 
 def claims_of_mutex(arms: Mapping[str, Figures]) -> list[Claim]:
     best = max(found["success"] for name, found in arms.items() if name != "mutex")
-    return [least("success above the best of the children", arms["mutex"]["success"] - best, 0.3)]
+    points = round(100 * (arms["mutex"]["success"] - best))  # of 100 episodes
+    return [least("points of success above the best of the children", points, 30)]
 
 
 experiment(

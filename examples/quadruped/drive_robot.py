@@ -34,7 +34,8 @@ def gait_pose(gait, phase, command):
     lift = np.where(on_ground, 0.0, gait["lift"] / 2 * (1 - np.cos(2 * np.pi * u)))[:, 0]
     foot = np.stack((gait["x_offset"] + along[:, 0], side * gait["hip_offset"] + along[:, 1],
                      lift - gait["height"] + gait["foot_radius"]), 1)  # fmt: skip
-    return leg_angles(foot, side * gait["hip_offset"], gait["thigh"], gait["calf"]).ravel()
+    zeros = np.array([0.0, gait.get("thigh_zero", 0.0), gait.get("calf_zero", 0.0)])  # where legs hang straight
+    return (leg_angles(foot, side * gait["hip_offset"], gait["thigh"], gait["calf"]) + zeros).ravel()
 
 
 def leg_angles(foot, offset, thigh, calf):

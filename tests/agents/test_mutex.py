@@ -5,6 +5,7 @@ import re
 from argparse import Namespace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,6 +20,8 @@ from gaitway.cli.players import find_player
 from gaitway.core.agent import Agents
 from gaitway.core.trust import Origin, TrustError, speaking
 from gaitway.core.workspace import Workspace
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.tasks.legged.task import make_legged
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 
 BODY = (Component("command", 1, scale=2.0), Component("gyro", 1), Component("last_action", 1))
@@ -103,6 +106,27 @@ class TestWhoActs:
         ways = (jump, 0.2), (jump, -0.2), (jump, 0.0), ([0, 0, 1, 0], -1.0), ([0] * 4, -1.0)
         found = [float(act(observation(kinds, up=(up,)))) for kinds, up in ways]
         assert found == pytest.approx([0.4, 0.5, 0.5, 0.3, 0.1])
+
+    @pytest.mark.parametrize("command", [(0.7,), (0.6, 0.8), ()], ids=["number", "range", "none"])
+    def test_a_track_that_leads_up_and_down(self, command):
+        """One robot in front of each block of a live track: up, down, under a bar; who acts, and what it is told."""
+        task = make_legged("pup12/field_lite", {"noise": 0.0, "terrain": {"obstacles": ["jump", "down", "crawl"]}})
+        env = MujocoBatchEnv(task, 3, num_threads=1)
+        kinds, sizes = np.array([[3.0, 6.0, 2.0]] * 3), np.array([[0.08, -0.08, 0.3]] * 3)
+        env.load_scenario({"kind": kinds, "critical": sizes, "extent": np.full((3, 3), 0.2)})
+        task.qpos[:, 0] = [1.5, 3.5, 5.5]
+        obs = env.step(torch.zeros(3, 12)).obs
+        made = env.spec
+        children = [Stub(value, made=made, groups=("policy",)) for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+        entries = tuple(ChildConfig(str(number), command=(1.2,)) for number in range(5))
+        down = DownConfig("down", up="policy.engaging_size", command=command)
+        config = MutexConfig("policy.engaging_kind", entries, down, command="policy.commands_0")
+        act = InferencePolicy(Mutex(made, config, children).seed(0))
+        assert act(obs)[:, 0].tolist() == pytest.approx([0.4, 0.6, 0.3])
+        said = children[-1].seen[-1]["policy"][:, 9] / 2.0  # commands are shown times 2
+        low, high = {1: (0.7, 0.7), 2: (0.6, 0.8), 0: (1.2, 1.2)}[len(command)]
+        assert bool(((said >= low - 1e-6) & (said <= high + 1e-6)).all())
+        env.close()
 
     def test_scales_come_from_the_specs_where_nothing_is_said(self):
         made = spec(action=("a", "b"), scale=(0.5, 0.2))

@@ -11,7 +11,8 @@ sys.modules["mujoco.batch"] = None  # importing it raises ImportError
 import gaitway.cli
 for found in pkgutil.walk_packages(gaitway.cli.__path__, "gaitway.cli."):
     importlib.import_module(found.name)
-import gaitway.envs.check, gaitway.envs.tensor_env, gaitway.envs.manager_env, gaitway.envs.brax_env
+import gaitway.envs.check, gaitway.envs.foreign.tensor_env
+import gaitway.envs.foreign.manager_env, gaitway.envs.foreign.brax_env
 from gaitway import make_env
 make_env("toy/cue", 2).close()
 try:

@@ -6,7 +6,7 @@ page leaves open, before the block of that number. `SHORTER` replaces words of a
 
 ELSEWHERE = {
     "docs/how_to_add.md": "its files and commands are run by tests/behaviour/test_how_to_add.py",
-    "docs/foreign_simulators.md": "it needs simulators of others; tests/envs/test_tensor_env.py plays their part",
+    "docs/foreign_simulators.md": "it needs others' simulators; tests/envs/foreign/test_tensor_env.py plays their part",
 }
 """Pages whose blocks are run elsewhere, or cannot be here; they are compiled."""
 

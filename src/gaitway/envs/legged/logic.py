@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -27,18 +27,18 @@ from gaitway.envs.legged.frame import (
     base_pose,
     base_velocity,
     measure,
-    norm,
     roll_and_pitch,
 )
 from gaitway.envs.legged.kinematics import FootChains
-from gaitway.envs.legged.metrics import GRAVITY, landed, measure_names, measures, touch_phases
 from gaitway.envs.legged.observations import Observations, Seen
+from gaitway.envs.legged.pushes import EPISODE_DRAWS, Pushes
+from gaitway.envs.legged.pushes import SHAPES as PUSH_SHAPES
 from gaitway.envs.legged.rewards import Rewards
+from gaitway.envs.legged.rows import RowsOf, put, write
 from gaitway.envs.legged.starts import START_DRAWS, first_states
+from gaitway.envs.legged.sums import EpisodeSums
 from gaitway.envs.legged.terrain.blocks import Place
 from gaitway.envs.legged.terrain.surroundings import Surroundings
-
-TORQUE_METRIC = "peak_torque"
 
 
 class LeggedLogic:
@@ -63,22 +63,21 @@ class LeggedLogic:
         self.observations, self.commands, self.chains, self.rewards = observations, commands, chains, rewards
         self.around = around
         self._models = randomise.ModelDraws(config.randomise, robot, foot_friction, timestep)
-        self.measures = measure_names(robot.feet)
+        self.pushes = Pushes(config.pushes, robot, dt)
+        self.sums = EpisodeSums(rewards.names, robot.feet, config.warm_up)
         self._upright_limit = -math.cos(robot.fall_tilt)
         self._has_curriculum = False
-        self.has_kicks, self.has_pushes = config.pushes.kick_seconds is not None, config.pushes.push_seconds is not None
+        self.has_kicks, self.has_pushes = self.pushes.has_kicks, self.pushes.has_pushes
         self.metrics = (
-            *("fell", "velocity_error", "yaw_error", TORQUE_METRIC),
-            *(f"{name}_episode" for name in (*self.rewards.names, *self.measures)),
+            *self.sums.metrics,
             *(("command_share",) if config.commands.curriculum else ()),
             *(around.metrics if around is not None else ()),
         )
         self.frame: Frame | None = None
-        pushes = randomise.PUSH_DRAWS
         self._step_draws = {
             "command": DRAWS,
-            "kick": pushes if self.has_kicks else 0,
-            "push": pushes if self.has_pushes else 0,
+            "kick": self.pushes.kick_draws,
+            "push": self.pushes.push_draws,
             "noise": observations.noise_size,
         }
         starts = itertools.accumulate(self._step_draws.values(), initial=0)
@@ -87,7 +86,7 @@ class LeggedLogic:
             "model": randomise.draws_needed(robot),
             "start": robot.size + START_DRAWS,
             "command": DRAWS + 1,
-            "pushes": 2 * pushes,
+            "pushes": EPISODE_DRAWS,
             "terrain": around.draws if around is not None else 0,
         }
         self._names = tuple(self.memory_shapes())
@@ -100,11 +99,10 @@ class LeggedLogic:
             **dict.fromkeys(("action", "last_action", "older_action"), (sizes,)),
             **dict.fromkeys(("last_qd", "target"), joints),
             **dict.fromkeys(("air_time", "contact_time", "peak"), feet),
-            **dict.fromkeys(("phase", "command_left", "heading", "kick_left", "push_left", "push_gone"), ()),
-            **{"push_lasts": (), "command": (3,), "kick": (3,), "push_impulse": (2,), "last_position": (3,)},
-            **{"sums": (len(self.rewards.names) + len(self.measures),), "tracked": ()},
+            **dict.fromkeys(("phase", "command_left", "heading"), ()),
+            **{"command": (3,), **PUSH_SHAPES},
+            **self.sums.shapes(),
             **(self.around.memory_shapes() if self.around is not None else {}),
-            **{"stride_clock": (), "stride_period": ()},
         }
 
     def lasting_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -133,6 +131,8 @@ class LeggedLogic:
         self._has_curriculum = "share" in self.memory
         if self._has_curriculum:
             self.memory["share"].fill_(self.config.commands.start_share)
+        self.pushes.attach(self.memory)
+        self.sums.attach(self.memory)
         if self.around is not None:
             self.around.attach(self.memory, self.layout, numbers.trains)
 
@@ -164,8 +164,7 @@ class LeggedLogic:
 
     def push(self) -> Tensor:
         """Forces on the bases during this step, in the world [B, 2]."""
-        memory = self.memory
-        return randomise.push_force(memory["push_impulse"], memory["push_lasts"], memory["push_gone"], self.dt)
+        return self.pushes.force()
 
     def judge(self, physics: Physics, substeps: Substeps | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Reward [B], whether the episode terminates [B], and metrics [B] by name, after physics moved."""
@@ -173,9 +172,7 @@ class LeggedLogic:
         frame.terminated = self._fallen(frame)
         reward, parts = self.rewards(frame)
         metrics = self._count(frame, parts)
-        if self.has_pushes:
-            self.memory["push_gone"].add_(self.dt)
-        self.memory["kick"].mul_(randomise.FADE)
+        self.pushes.fade()
         self.frame = frame
         return reward, frame.terminated, metrics
 
@@ -192,14 +189,14 @@ class LeggedLogic:
         command, seconds, heading = self.commands.draw(
             self._part("command", self._uniform), memory["command"], self._share(ALL), self.layout["place"]
         )
-        _put(memory["command"], due, command)
-        _put(memory["command_left"], due, seconds)
-        _put(memory["heading"], due, heading)
+        put(memory["command"], due, command)
+        put(memory["command_left"], due, seconds)
+        put(memory["heading"], due, heading)
         if self.has_pushes:
-            self._start_pushes(goes_on)
-        change = self._kicks(goes_on) if self.has_kicks else None
+            self.pushes.begin_due(goes_on, self._part("push", self._uniform))
+        change = self.pushes.kicks(goes_on, self._part("kick", self._uniform)) if self.has_kicks else None
         if self.frame is not None:
-            _put(memory["command"], goes_on, self._aimed(ALL, self.frame.position, self.frame.yaw, self.frame.place))
+            put(memory["command"], goes_on, self._aimed(ALL, self.frame.position, self.frame.yaw, self.frame.place))
             self.frame.command = memory["command"]
         return change
 
@@ -219,10 +216,10 @@ class LeggedLogic:
                 for name, value in moving.items():
                     setattr(frame, name, value)
                 frame.qd = physics.qvel[:, self.robot.velocities]
-        drawn = _Drawn(self.layout, rows)
+        drawn = RowsOf(self.layout, rows)
         uniform = self._part("noise", self._step_numbers(rows) if is_new else self._uniform)
         around = self.around.seen(rows, frame) if self.around is not None else {}
-        seen = Seen(frame, self.memory["phase"][rows], drawn, self._push_seen(rows), around)
+        seen = Seen(frame, self.memory["phase"][rows], drawn, self.pushes.seen(rows), around)
         found = self.observations(seen, uniform)
         if self.around is not None:
             elapsed = self.numbers.elapsed[rows]
@@ -272,17 +269,12 @@ class LeggedLogic:
         """
         memory, numbers = self.memory, self._episode_numbers(rows)
         for part in (memory[name] for name in self._names) if self._block is None else (self._block,):
-            _write(part, rows, 0.0, where)
+            write(part, rows, 0.0, where)
         phase, command, seconds, heading = self._first_command(numbers, rows, self.layout["place"][rows])
         first = {"phase": phase, "command": command, "command_left": seconds, "heading": heading}
-        uniform = numbers["pushes"]
-        if self.has_kicks:
-            _, first["kick_left"] = randomise.draw_kick(self.config.pushes, uniform)
-        if self.has_pushes:
-            _, _, wait = randomise.draw_push(self.config.pushes, uniform[:, randomise.PUSH_DRAWS :], self.robot.mass)
-            first |= {"push_left": wait, "push_lasts": torch.ones_like(wait)}
+        first |= self.pushes.first(numbers["pushes"])
         for name, value in first.items():
-            _write(memory[name], rows, value, where)
+            write(memory[name], rows, value, where)
 
     def first_targets(self, rows: Index, qpos: Tensor) -> Tensor:
         """Targets that hold the first pose of `rows` [n, A]: what delayed motors obey until the first arrives."""
@@ -291,12 +283,12 @@ class LeggedLogic:
     def note_start(self, rows: Index, physics: Physics, where: Tensor | None = None) -> None:
         """The first states of `rows` are there; `where` as in `begin`."""
         memory = self.memory
-        _write(memory["last_qd"], rows, physics.qvel[:, self.robot.velocities], where)
+        write(memory["last_qd"], rows, physics.qvel[:, self.robot.velocities], where)
         position, _, yaw = base_pose(self.robot, physics.qpos)
-        _write(memory["last_position"], rows, position, where)
+        write(memory["last_position"], rows, position, where)
         if self.commands.has_heading or self.commands.has_goal:
             place = None if self.around is None else self.around.where(rows, physics, position)
-            _write(memory["command"], rows, self._aimed(rows, position, yaw, place), where)
+            write(memory["command"], rows, self._aimed(rows, position, yaw, place), where)
 
     # parts
 
@@ -396,30 +388,8 @@ class LeggedLogic:
         return fallen
 
     def _count(self, frame: Frame, parts: Tensor) -> dict[str, Tensor]:
-        """Add this step to the sums of the episode."""
-        memory = self.memory
-        apart = frame.command[:, :2] - frame.yaw_vel[:, :2]
-        error = norm(apart)
-        yaw_error = frame.command[:, 2] - frame.turn
-        moved = norm(frame.position[:, :2] - memory["last_position"][:, :2])
-        memory["last_position"].copy_(frame.position)
-        counts = (frame.steps * self.dt > self.config.warm_up).to(error.dtype)
-        clock, period, phase = touch_phases(memory["stride_clock"], memory["stride_period"], landed(frame), self.dt)
-        memory["stride_clock"].copy_(clock)
-        memory["stride_period"].copy_(period)
-        mass = self.robot.mass + self.layout["payload"][:, 0]
-        measured = measures(frame, apart, yaw_error, moved, mass, phase, counts)
-        memory["sums"].add_(torch.cat((parts, measured), 1))
-        tracking = torch.exp(-error.square() / 0.25)
-        memory["tracked"].add_((tracking - memory["tracked"]) / frame.steps)
-        metrics = {
-            "fell": frame.terminated,
-            "velocity_error": error,
-            "yaw_error": yaw_error.abs(),
-            TORQUE_METRIC: (frame.torque / self.robot.effort).abs().amax(1),
-        }
-        names = (*self.rewards.names, *self.measures)
-        metrics |= {f"{name}_episode": memory["sums"][:, column] for column, name in enumerate(names)}
+        """Add this step to what the episode adds up to."""
+        metrics = self.sums.count(frame, parts, self.layout["payload"][:, 0])
         if self.config.commands.curriculum:
             metrics["command_share"] = self._share(ALL)
         return metrics if self.around is None else {**metrics, **self.around.count(frame)}
@@ -437,57 +407,3 @@ class LeggedLogic:
         memory["share"].copy_(share)
         memory["score"].copy_(score)
         memory["episodes"].copy_(episodes)
-
-    def _start_pushes(self, goes_on: Tensor) -> None:
-        memory, config = self.memory, self.config.pushes
-        memory["push_left"].sub_(self.dt)
-        due = goes_on & (memory["push_left"] <= 0.0)
-        uniform = self._part("push", self._uniform)
-        impulse, lasts, wait = randomise.draw_push(config, uniform, self.robot.mass)
-        for name, value in (("push_impulse", impulse), ("push_lasts", lasts), ("push_left", wait + lasts)):
-            _put(memory[name], due, value)
-        _put(memory["push_gone"], due, torch.zeros_like(lasts))
-
-    def _kicks(self, goes_on: Tensor) -> Tensor:
-        memory = self.memory
-        memory["kick_left"].sub_(self.dt)
-        due = goes_on & (memory["kick_left"] <= 0.0)
-        change, wait = randomise.draw_kick(self.config.pushes, self._part("kick", self._uniform))
-        _put(memory["kick_left"], due, wait)
-        _put(memory["kick"], due, change[:, :3])
-        return change * due[:, None]
-
-    def _push_seen(self, rows: Index) -> Tensor:
-        kick = self.memory["kick"][rows]
-        force = self.push()[rows] / (GRAVITY * self.robot.mass) if self.has_pushes else torch.zeros_like(kick[:, :2])
-        return torch.cat((kick, force, torch.zeros_like(force[:, :1])), 1)
-
-
-class _Drawn(Mapping[str, Tensor]):
-    """The layouts of some rows, taken when somebody asks for them."""
-
-    def __init__(self, layout: Mapping[str, Tensor], rows: Index) -> None:
-        self._layout, self._rows = layout, rows
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._layout[name][self._rows]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._layout)
-
-    def __len__(self) -> int:
-        return len(self._layout)
-
-
-def _write(target: Tensor, rows: Index, value: Tensor | float, where: Tensor | None) -> None:
-    """Write `value` [n, ...] into `rows`, or into those of all rows for which `where` [B] holds."""
-    if where is None:
-        target[rows] = value
-    else:
-        _put(target, where, value)
-
-
-def _put(target: Tensor, where: Tensor, value: Tensor | float) -> None:
-    """Write `value` [B, ...] where `where` [B] holds."""
-    mask = where.view(-1, *(1,) * (target.dim() - 1))
-    target.copy_(torch.where(mask, value, target))

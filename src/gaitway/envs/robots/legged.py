@@ -22,7 +22,7 @@ import mujoco
 import numpy as np
 
 from gaitway.core.config import configuration, did_you_mean, from_config, read_config
-from gaitway.core.ranges import Count, NotNegative, Positive
+from gaitway.core.ranges import Count, NotNegative, Number, Positive
 from gaitway.envs.robots.robot import BALL, FREE, HINGE, SLIDE, Robot
 from gaitway.envs.vec_env import Drive
 
@@ -42,7 +42,7 @@ class RobotError(ValueError):
 
 @configuration(kw_only=True)
 class LegGeometry:
-    """Four legs of hip (about x), thigh and calf (about y), with thigh and calf hanging straight at zero angles."""
+    """Four legs of hip (about x), thigh and calf (about y)."""
 
     hip_x: Positive
     """From the base's origin to the hip joints, forwards and backwards (m)."""
@@ -53,6 +53,9 @@ class LegGeometry:
     calf: Positive
     """Lengths (m)."""
     foot_radius: NotNegative
+    thigh_zero: Number = 0.0
+    calf_zero: Number = 0.0
+    """Angles of these joints at which both links hang straight (rad)."""
 
 
 @configuration(kw_only=True)

@@ -36,6 +36,10 @@ SPOT = LeggedRobot(
     kd={".*": 10.0},
     effort={".*_h[xy]": 45.0, ".*_kn": 115.0},
     fall_height=0.2,
+    leg=LegGeometry(
+        **{"hip_x": 0.29785, "hip_y": 0.055, "hip_offset": 0.1108, "thigh": 0.320975, "calf": 0.3365},
+        **{"foot_radius": 0.036, "thigh_zero": 0.077967, "calf_zero": -0.077967},  # knees are 25 mm ahead
+    ),
     mirror=Mirror(swap=(("fl", "fr"), ("hl", "hr"), ("FL", "FR"), ("HL", "HR")), flip=(".*_hx",)),
 )
 

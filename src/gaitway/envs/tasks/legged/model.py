@@ -133,7 +133,7 @@ def make_actions(config: LeggedConfig, legged: LeggedRobot, robot: RobotTensors)
         front = robot.pose.new_tensor((1.0, 1.0, -1.0, -1.0))
         side = robot.pose.new_tensor((1.0, -1.0, 1.0, -1.0))
         sizes = (leg.hip_x, leg.hip_y, leg.hip_offset, leg.thigh, leg.calf, leg.foot_radius)
-        gait = Gait(config.gait, *sizes, offsets, front, side)
+        gait = Gait(config.gait, *sizes, offsets, front, side, (leg.thigh_zero, leg.calf_zero))
     default = {"gait_residual": RESIDUAL_SCALE, "joint_delta": DELTA_SCALE}.get(config.action)
     scale = config.action_scale or default
     scales = robot.action_scale if scale is None else torch.full_like(robot.action_scale, scale)

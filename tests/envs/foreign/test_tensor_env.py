@@ -10,12 +10,12 @@ import torch
 from foreign_stubs import LIMIT, Brax, BreaksDown, Manager, Mass, Parkour, ResetsLate, RslRl, numpy_keys
 
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig
-from gaitway.envs.brax_env import BraxEnv
 from gaitway.envs.check import check_env
-from gaitway.envs.manager_env import ManagerEnv
+from gaitway.envs.foreign.brax_env import BraxEnv
+from gaitway.envs.foreign.manager_env import ManagerEnv
+from gaitway.envs.foreign.rsl_rl_env import as_rsl_rl_env
+from gaitway.envs.foreign.tensor_env import TensorEnv
 from gaitway.envs.registry import make_env
-from gaitway.envs.rsl_rl_env import as_rsl_rl_env
-from gaitway.envs.tensor_env import TensorEnv
 from gaitway.envs.vec_env import EnvSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*final_observations. previous")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.user_code import UserCodeError
-from gaitway.envs.tensor_env import ForeignEnv, Outcome, unnamed_actions
+from gaitway.envs.foreign.tensor_env import ForeignEnv, Outcome, unnamed_actions
 
 FIRST = "first_obs"
 GROUPS = {"state": "policy", "privileged_state": "critic"}

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gaitway.core.seeding import PURPOSES, instance_seeds
 from gaitway.core.user_code import UserCodeError
-from gaitway.envs.foreign_groups import Terms, as_groups, described, split, tensors_of
+from gaitway.envs.foreign.groups import Terms, as_groups, described, split, tensors_of
 from gaitway.envs.gym.env import derived_seed
 from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, Step, VecEnv, check_action
 

@@ -1,6 +1,6 @@
 """Isaac Lab's and mjlab's environments as they are, without their wrappers for a learner.
 
-    from gaitway.envs.manager_env import ManagerEnv
+    from gaitway.envs.foreign.manager_env import ManagerEnv
     def velocity(num_envs, seed, **common):               # env.id=my_module:velocity
         cfg = ...; cfg.scene.num_envs, cfg.seed = num_envs, seed
         return ManagerEnv(gymnasium.make("Isaac-Velocity-Flat-Anymal-C-v0", cfg=cfg), id="isaac/velocity")
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.user_code import UserCodeError
-from gaitway.envs.foreign_groups import tensors_of
-from gaitway.envs.tensor_env import ForeignEnv, Outcome, logged_numbers, unnamed_actions
+from gaitway.envs.foreign.groups import tensors_of
+from gaitway.envs.foreign.tensor_env import ForeignEnv, Outcome, logged_numbers, unnamed_actions
 from gaitway.envs.vec_env import VecEnv
 
 _single: weakref.WeakSet[ManagerEnv] = weakref.WeakSet()
