@@ -114,7 +114,7 @@ class Session:
         self.found: dict[str, Any] = {
             "benchmark": benchmark,
             "machine": machine(),
-            "versions": versions("torch", "rsl-rl-lib", "stable-baselines3", "tensordict", "triton"),
+            "versions": versions("torch", "rsl-rl-lib", "skrl", "stable-baselines3", "tensordict", "triton"),
             **facts,
             "setup_seconds": {},
             "gates": {},

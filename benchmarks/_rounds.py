@@ -251,7 +251,9 @@ def enter_peers(*packages: str) -> None:
 
 
 def revision() -> str:
-    """The commit of this checkout."""
+    """The commit of this checkout; of a copy without one, what GAITWAY_COMMIT says."""
+    if "GAITWAY_COMMIT" in os.environ:
+        return os.environ["GAITWAY_COMMIT"]
     return subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 

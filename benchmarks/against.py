@@ -43,12 +43,13 @@ def blackboard(name: str, device: str) -> None:
     serve(lambda: [work() for _ in range(8)], 8 * 16 * 500)
 
 
-def gpu_ppo(device: str) -> None:
+def gpu_ppo(device: str, memory: int = 0) -> None:
     import torch
     from _ppo_iteration import Ours, Sizes
     from ppo_end_to_end import serve
 
-    sizes = Sizes() if device == "cuda" else Sizes().quick()
+    sizes = Sizes(memory=memory)
+    sizes = sizes if device == "cuda" else sizes.quick()
     entrant = Ours(sizes, device, "auto", "auto")
     for _ in range(6):
         entrant()
@@ -110,11 +111,15 @@ WORK = {
     "blackboard_cartpole": lambda device: blackboard("CartPole", device),
     "blackboard_pendulum": lambda device: blackboard("Pendulum", device),
     "gpu_ppo": gpu_ppo,
+    "gpu_recurrent_ppo": lambda device: gpu_ppo(device, memory=256),
     "gpu_sac": gpu_sac,
     "term": lambda device: term(True, device),
     "no_term": lambda device: term(False, device),
 }
-ON = {"cpu": ("ppo", "sac", "blackboard_cartpole", "blackboard_pendulum"), "cuda": ("gpu_ppo", "gpu_sac")}
+ON = {
+    "cpu": ("ppo", "sac", "blackboard_cartpole", "blackboard_pendulum"),
+    "cuda": ("gpu_ppo", "gpu_recurrent_ppo", "gpu_sac"),
+}
 
 
 def main() -> None:

@@ -91,10 +91,9 @@ def main() -> None:
     env = make_env("walker/hurdles", INSTANCES, seed=options.seed, num_threads=1, goal_space=True)
     found: dict[str, dict[str, Any]] = {}
     for kind, broken in (("skills", False), ("x is absolute", True)):
-        found[kind] = {
-            name: play(env, skills, name, options.samples, options.seed, broken) for name in subsets_of_skills(skills)
-        }
-        for name, row in sorted(found[kind].items(), key=lambda item: -item[1]["furthest"]):
+        found[kind] = {}
+        for name in subsets_of_skills(skills):
+            row = found[kind][name] = play(env, skills, name, options.samples, options.seed, broken)
             print(
                 f"{kind:14}  {name:14}  furthest x {row['furthest']:6.2f} m   places {row['places']:8.0f}", flush=True
             )

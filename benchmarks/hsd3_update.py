@@ -7,7 +7,9 @@ compiler, and eager, in turns, medians over rounds; beside them `sd`, one goal s
 goal spaces drawn per transition, `plain layers`, critics whose layers are not computed in place (`nn/constant_skip`),
 and `products`, the matrix products of the exact update alone as a CUDA graph. Gates: the recorded update ends at the
 parameters of the eager one (fp32), and a recorded call never waits for the device.
-`--cpu` runs the same code in small on the CPU, eager, to see that it works; its times say nothing.
+Compiling takes most of the time: `--without compiled` leaves out every way whose name has that word in it. The file is
+written after every round. `--cpu` runs the same code in small on the CPU, eager, to see that it works; its times say
+nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from _rounds import machine, revision
 
 from gaitway import OffPolicyRunner, RunnerConfig, make_env
 from gaitway.algorithms.algorithm import Now
@@ -100,40 +103,46 @@ def timed(call: Callable[[], Any], repeats: int, device: str) -> float:
     return (time.perf_counter() - started) / repeats * 1e3
 
 
-def measure(rounds: int, device: str) -> dict[str, Any]:
-    """Milliseconds of every way of running it, in turns."""
-    calls: dict[str, tuple[Callable[[], Any], int, int]] = {}
-    wanted = [("exact", *mode) for mode in MODES] + [(kind, "captured", "tf32") for kind in ("drawn", "sd")]
-    for kind, mode, precision in wanted if device == "cuda" else [("exact", "eager", "fp32"), ("sd", "eager", "fp32")]:
-        algorithm, replay = learner(kind, mode, precision, device, WIDTH if device == "cuda" else 32)
+def ways(device: str, without: Sequence[str]) -> dict[str, tuple[Callable[[], Any], int, int]]:
+    """By name: a call, how many updates it makes, and how often it is timed."""
+    found: dict[str, tuple[Callable[[], Any], int, int]] = {}
+    wanted = [("exact", *mode, False) for mode in MODES]
+    wanted += [(kind, "captured", "tf32", False) for kind in ("drawn", "sd")] + [("exact", "captured", "tf32", True)]
+    if device == "cpu":
+        wanted = [(kind, "eager", "fp32", plain) for kind, plain in (("exact", False), ("sd", False), ("exact", True))]
+    for kind, mode, precision, plain in wanted:
+        name = f"{kind} {mode} {precision}{', ' + PLAIN if plain else ''}"
+        if any(word in name for word in without):
+            continue
+        algorithm, replay = learner(kind, mode, precision, device, WIDTH if device == "cuda" else 32, plain)
         updates = 1 if mode == "eager" else TOGETHER
         call = lambda a=algorithm, r=replay, n=updates: a.update(r, n, Now())  # noqa: E731
         for _ in range(4):
             call()
-        calls[f"{kind} {mode} {precision}"] = (call, updates, 16 if mode == "eager" else 6)
+        if algorithm._many.refused is not None:
+            print(f"{name} is left out, it cannot be recorded: {algorithm._many.refused}", flush=True)
+            continue
+        found[name] = (call, updates, 16 if mode == "eager" else 6)
+        print(f"{name}: ready", flush=True)
     if device == "cuda":
-        calls["products tf32"] = (products(device), 1, 100)
-        algorithm, replay = learner("exact", "captured", "tf32", device, plain=True)
-        call = lambda a=algorithm, r=replay: a.update(r, TOGETHER, Now())  # noqa: E731
-        for _ in range(4):
-            call()
-        calls[f"exact captured tf32, {PLAIN}"] = (call, TOGETHER, 6)
-    found: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for name, (call, updates, repeats) in calls.items():
-            found.setdefault(name, []).append(timed(call, repeats, device) / updates)
+        found["products tf32"] = (products(device), 1, 100)
+    return found
+
+
+def summary(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     medians = {name: statistics.median(values) for name, values in found.items()}
-    result: dict[str, Any] = {"ms": found, "median_ms": medians}
-    if device == "cuda":
-        eager = medians["exact eager tf32"]
-        modes = ("captured", "compiled_captured")
-        result["eager_over"] = {mode: eager / medians[f"exact {mode} tf32"] for mode in modes}
-    return result
+    eager = medians.get("exact eager tf32", float("nan"))
+    modes = [mode for mode in ("captured", "compiled_captured") if f"exact {mode} tf32" in medians]
+    return {
+        "ms": found,
+        "median_ms": medians,
+        "eager_over": {mode: eager / medians[f"exact {mode} tf32"] for mode in modes},
+    }
 
 
 def gates(device: str) -> dict[str, Any]:
-    """Captured against eager in fp32, and no waiting."""
-    ends, scale = {}, torch.zeros(())
+    """Captured against eager in fp32, and what a recorded call waits for: "" is nothing."""
+    ends, scale, waits = {}, torch.zeros(()), ""
     for mode in ("captured", "eager"):
         algorithm, replay = learner("exact", mode, "fp32", device, 64)
         for _ in range(4):
@@ -143,29 +152,38 @@ def gates(device: str) -> dict[str, Any]:
         if mode == "captured":
             torch.cuda.synchronize()
             torch.cuda.set_sync_debug_mode("error")
-            algorithm.update(replay, TOGETHER, Now())
-            torch.cuda.set_sync_debug_mode("default")
+            try:
+                algorithm.update(replay, TOGETHER, Now())
+            except RuntimeError as error:
+                waits = str(error)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
     apart = ends["captured"] - ends["eager"]
-    return {"relative_difference": float(apart.norm() / scale), "largest": float(apart.abs().max()), "waits": False}
+    return {"relative_difference": float(apart.norm() / scale), "largest": float(apart.abs().max()), "waits": waits}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--without", nargs="+", default=[], help="words: ways with one of them are left out")
     parser.add_argument("--cpu", action="store_true", help="small and eager, to see that it works")
-    found = parser.parse_args()
-    device = "cpu" if found.cpu else "cuda"
-    result: dict[str, Any] = {"torch": torch.__version__}
+    given = parser.parse_args()
+    device = "cpu" if given.cpu else "cuda"
+    result: dict[str, Any] = {"benchmark": "hsd3_update", "commit": revision(), "machine": machine()}
     if device == "cuda":
-        result |= {"device": torch.cuda.get_device_name(), "gates": gates(device)}
-        print("gates", result["gates"])
-    result |= measure(found.rounds, device)
+        result["gates"] = gates(device)
+        print("gates", result["gates"], flush=True)
+    calls = ways(device, given.without)
+    found: dict[str, list[float]] = {}
+    for _ in range(given.rounds):
+        for name, (call, updates, repeats) in calls.items():
+            found.setdefault(name, []).append(timed(call, repeats, device) / updates)
+        result |= summary(found)
+        if given.out is not None:
+            given.out.write_text(json.dumps(result, indent=1) + "\n")
     print("  ".join(f"{name} {value:.3f}" for name, value in result["median_ms"].items()), "ms")
-    if "eager_over" in result:
-        print("  ".join(f"eager / {mode} {ratio:.1f}" for mode, ratio in result["eager_over"].items()))
-    if found.out is not None:
-        found.out.write_text(json.dumps(result, indent=1) + "\n")
+    print("  ".join(f"eager / {mode} {ratio:.1f}" for mode, ratio in result["eager_over"].items()))
 
 
 if __name__ == "__main__":

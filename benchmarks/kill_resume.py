@@ -156,9 +156,12 @@ def main() -> None:
     parser.add_argument("--out", default=None)
     options = parser.parse_args()
     draw = random.Random(options.seed)
-    rows = []
+    rows: list[dict[str, Any]] = []
     folder = Path(tempfile.mkdtemp(prefix="gaitway-kill-"))
     runs = everything if options.only is None else GROUPS.get(options.only) or {options.only: everything[options.only]}
+    is_there = options.only is not None and options.out and Path(options.out).exists()
+    known_rows = json.loads(Path(options.out).read_text())["rows"] if is_there else []
+    kept = [row for row in known_rows if row["run"] not in runs]
     if any(DATASET in text for arguments in runs.values() for text in arguments):
         recorded = command("collect", "toy/oscillator", "--steps=2000", f"--out={folder / 'dataset'}", "--quiet")
         subprocess.run(recorded, check=True, capture_output=True)
@@ -205,14 +208,11 @@ def main() -> None:
                    "metrics_equal": metrics(run) == lines}  # fmt: skip
             rows.append(row)
             print(row, flush=True)
+            if options.out:  # as they come
+                Path(options.out).write_text(json.dumps(result_of(kept + rows), indent=1) + "\n")
     shutil.rmtree(folder)
     found = result_of(rows)
     print(json.dumps({k: v for k, v in found.items() if k != "rows"}))
-    if options.out:
-        out = Path(options.out)
-        kept = json.loads(out.read_text())["rows"] if options.only is not None and out.exists() else []
-        rows = [row for row in kept if row["run"] not in runs] + rows
-        out.write_text(json.dumps(result_of(rows), indent=1) + "\n")
     sys.exit(0 if found["all_equal"] else 1)
 
 

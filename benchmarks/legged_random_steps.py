@@ -54,15 +54,17 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--ids", nargs="+", default=[id for id in PRESETS if id != "legged:velocity"])
+    parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = {}
+    about = {"benchmark": "legged_random_steps", "machine": machine(), "versions": versions("mujoco", "torch")}
+    about["commit"] = options.commit or revision()
     for id in options.ids:
         rows[id] = played(id, options.steps, options.threads)
         print(id, rows[id], flush=True)
-    about = {"benchmark": "legged_random_steps", "machine": machine(), "versions": versions("mujoco", "torch")}
-    if options.out:
-        Path(options.out).write_text(json.dumps({**about, "commit": revision(), "tasks": rows}, indent=1) + "\n")
+        if options.out:
+            Path(options.out).write_text(json.dumps({**about, "tasks": rows}, indent=1) + "\n")
     wrong = [
         id for id, row in rows.items() if row["not_finite"] or row["escaped"] or row["faults"] > FAULTS * row["steps"]
     ]

@@ -110,6 +110,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--ids", nargs="+", default=list(IDS))
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds: for machines that others use too")
+    parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
     options = parser.parse_args()
     clock = time.process_time if options.cpu_time else time.perf_counter
     torch.set_num_threads(1)
@@ -120,7 +121,7 @@ def main() -> int:
     about = {"benchmark": "legged_stepping", "machine": machine(), "versions": versions("mujoco", "torch")}
     result = {
         **about,
-        "commit": revision(),
+        "commit": options.commit or revision(),
         "instances": INSTANCES,
         "threads": options.threads,
         "cpu_time": options.cpu_time,

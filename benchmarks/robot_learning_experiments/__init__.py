@@ -4,7 +4,26 @@ Each topic registers its experiments as it is imported. To add one, write it bes
 with `tested(...)` where it is fast enough to be a test.
 """
 
-from robot_learning_experiments import data, family, motion_priors, policies, robot_style, teachers
+from robot_learning_experiments import (
+    data,
+    family,
+    legged,
+    legged_field,
+    motion_priors,
+    policies,
+    robot_style,
+    teachers,
+)
 from robot_learning_experiments.experiment import EXPERIMENTS
 
-__all__ = ["EXPERIMENTS", "data", "family", "motion_priors", "policies", "robot_style", "teachers"]
+__all__ = [
+    "EXPERIMENTS",
+    "data",
+    "family",
+    "legged",
+    "legged_field",
+    "motion_priors",
+    "policies",
+    "robot_style",
+    "teachers",
+]

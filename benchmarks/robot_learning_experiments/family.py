@@ -290,7 +290,8 @@ def mountain(source: str | None) -> Arm:
             kept = state["sources"]["rnd"]
             fresh = RandomNetworkDistillation(trained.spec, seed=job.seed).state_dict()
             moved = max(float((kept[name] - fresh[name]).abs().max()) for name in fresh if name.startswith("target."))
-            found |= {"fall of the loss": losses[0] / (sum(losses[-10:]) / 10), "target moved": moved}
+            left = sum(losses[-10:]) / 10
+            found |= {"fall of the loss": losses[0] / max(left, 1e-12), "target moved": moved}
         return found
 
     return run

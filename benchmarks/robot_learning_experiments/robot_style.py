@@ -80,13 +80,18 @@ def imitated(weight: float = 1.0, slower: float = 1.0, **settings: Any) -> Arm:
     return run
 
 
+def off(found: float, wanted: float) -> float:
+    """How far from what is wanted, as a share of it."""
+    return abs(found - wanted) / max(abs(wanted), 1e-9)
+
+
 def claims(arms: Mapping[str, Figures]) -> list[Claim]:
     found, blind = arms["style"], arms["no reward"]
     speed, frequency = found["reference speed"], found["reference frequency"]
     return [
-        most("speed off the reference's, as a share", abs(found["speed"] / speed - 1.0), 0.25),
-        most("frequency off the reference's, as a share", abs(found["frequency"] / frequency - 1.0), 0.1),
-        least("speed off the reference's without reward, as a share", abs(blind["speed"] / speed - 1.0), 0.25),
+        most("speed off the reference's, as a share", off(found["speed"], speed), 0.25),
+        most("frequency off the reference's, as a share", off(found["frequency"], frequency), 0.1),
+        least("speed off the reference's without reward, as a share", off(blind["speed"], speed), 0.25),
     ]
 
 

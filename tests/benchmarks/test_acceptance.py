@@ -46,6 +46,11 @@ TESTS = {
         "algorithms/test_ppo.py::test_without_memory_the_cue_cannot_be_solved",
         "algorithms/test_ppo.py::test_memory_of_another_environment_does_not_solve_the_cue",
     ),
+    "T-METRIC": (
+        "envs/legged/test_metrics.py::test_t_metric_cost_of_transport_falls_and_slip",
+        "envs/legged/test_metrics.py::test_t_metric_work_is_counted_joint_by_joint",
+        "runners/test_judge.py::test_a_trial_is_told_of_evaluations_and_ends_a_run_that_stays_playable",
+    ),
     "T-AMP-D": (
         "functional/test_adversarial.py::test_amp_d_is_tanh",
         "functional/test_adversarial.py::test_amp_d_sees_broken_twins",
@@ -146,6 +151,7 @@ TESTS = {
 """By id: what decides it, the mutations among them or within them; paths are those below `tests/`."""
 LEARNT = """
 T-PPO T-PEND T-SYM T-RND T-APPO T-APPO-MJ T-TPPO T-TPPO-RL T-LATENT T-ATPPO T-EST T-ESTTPPO T-DIST T-TWOSTAGE T-TRACK
+E-L-PRIV E-L-EST E-L-DIST E-L-AMP E-L-MUTEX E-L-FIELD
 """.split()  # noqa: SIM905
 """Rows that seeds decide: experiments with twins."""
 

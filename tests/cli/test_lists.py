@@ -297,6 +297,13 @@ def test_it_is_evaluated_with_its_cast(run, capsys):
         assert found[name] == summary["last"][name]
 
 
+def test_it_is_evaluated_in_the_environment_of_a_run(run, capsys):
+    own = answer(capsys, "eval", str(run), "--checkpoint", "last", "--json")
+    there = answer(capsys, "eval", str(run), "--policy", str(run), "--checkpoint", "last", "--json")
+    assert there["return"] == own["return"]
+    assert there["length"] == own["length"] == 8.0  # the run's episodes, shorter than those of the id
+
+
 def steady_return(torque, seeds):
     class Actor:
         def __call__(self, obs):

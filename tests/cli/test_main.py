@@ -260,6 +260,21 @@ def test_resume_changes_no_settings_and_never_in_silence(run, tmp_path, capsys):
     assert "learning_rate: 1.0e-05" in (new / "config.yaml").read_text()
 
 
+def test_resume_takes_another_number_of_simulator_threads_and_ends_at_the_same_numbers(run, tmp_path, capsys):
+    ends = {}
+    for threads in (1, 2):
+        copy = tmp_path / str(threads)
+        shutil.copytree(run, copy, symlinks=True)
+        assert main(["resume", str(copy), "more=128", f"env.num_threads={threads}", "--quiet"]) == 0
+        capsys.readouterr()
+        assert main(["info", str(copy), "--json"]) == 0
+        ends[threads] = json.loads(capsys.readouterr().out)["parameters_sha256"]
+    assert ends[1] == ends[2]
+    for wrong in (["env.num_threads=0"], ["env.num_threads=many"], ["env.num_threads=1", "env.num_threads=2"]):
+        assert main(["resume", str(run), "more=128", *wrong]) == 1
+        assert "says no one number of threads; write env.num_threads=4" in capsys.readouterr().err
+
+
 def test_a_folder_without_checkpoint_starts_over_on_resume_and_is_refused_elsewhere(run, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, symlinks=True)

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from gaitway.agents.blocks import Block
 from gaitway.agents.observations import Inputs, Observations, StateVariable
-from gaitway.agents.replay_policy import make_critics
+from gaitway.agents.replay_policy import StatefulPolicy, make_critics
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count
 from gaitway.core.seeding import fill
-from gaitway.core.workspace import Variable, Workspace
+from gaitway.core.workspace import Variable
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.multihead import SkillEmbedding
 from gaitway.nn.trunks import Network, SingleLayers, TrunkKind
@@ -51,7 +51,7 @@ class DIAYNPolicyConfig(SoftActorCriticConfig):
     trunk: TrunkKind = "d2rl"
 
 
-class DIAYNPolicy(SoftActorCritic):
+class DIAYNPolicy(StatefulPolicy, SoftActorCritic):
     """Actor, critics, which start at 0, their targets, and the discriminator, features -> logits [..., n_skills]."""
 
     config: DIAYNPolicyConfig
@@ -103,12 +103,17 @@ class DIAYNPolicy(SoftActorCritic):
     # Playing
 
     def act(
-        self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
+        self,
+        obs: Observation,
+        state: Tensor | None,
+        stochastic: bool,
+        generator: torch.Generator | None = None,
+        uniform: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """One action per row of `obs`, and the skills in pursuit after it (see `holding`).
 
         Where an episode begins, a skill is drawn uniformly while exploring in training; else row i pursues skill i, and
-        from n_skills on again from 0.
+        from n_skills on again from 0. `uniform` changes nothing: a policy that knows nothing yet explores.
         """
         observed = self.normalised(obs)
         first = next(iter(observed.values()))
@@ -133,23 +138,9 @@ class DIAYNPolicy(SoftActorCritic):
         own = {self.out(SKILL): Variable(rows, num_envs, (), torch.int64)}
         return super().variables(num_envs, rows) | own
 
-    def step(
-        self,
-        ws: Workspace,
-        t: int,
-        *,
-        stochastic: bool = True,
-        generator: torch.Generator | None = None,
-        uniform: bool = False,
-    ) -> None:
-        """Write `action[t]` and `skill[t]`. `uniform` changes nothing: a policy that knows nothing yet explores."""
-        state = self.states_before(ws, t)[MEMORY]
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.actor_groups}
-        action, after = self.act(obs, state, stochastic, generator)
-        assert after is not None
-        ws.put(self.out("action"), t, action)
-        ws.put(self.out(SKILL), t, self.held(after))
-        ws.put(self.out(MEMORY), t + 1, after)
+    def told(self, obs: Observation, before: Tensor, after: Tensor) -> dict[str, Tensor]:
+        """The skill in pursuit."""
+        return {SKILL: self.held(after)}
 
     def _first_skills(
         self, count: int, is_drawn: bool, device: torch.device, generator: torch.Generator | None

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from gaitway.agents.level import Level
 from gaitway.agents.observations import StateVariable
-from gaitway.agents.replay_policy import ReplayPolicy
+from gaitway.agents.replay_policy import StatefulPolicy
 from gaitway.agents.soft_actor_critic import SoftActorCriticConfig
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count
 from gaitway.core.seeding import fill
-from gaitway.core.workspace import Variable, Workspace
+from gaitway.core.workspace import Variable
 from gaitway.envs.vec_env import EnvSpec, Observation
 
 MEMORY, GOAL, PHASE = "goal/memory", "goal", "goal/phase"
@@ -51,7 +51,7 @@ class HiroPolicyConfig(SoftActorCriticConfig):
                 raise ValueError(f"goal_ranges of {name!r} is {ends!r}; write [low, high], the smaller number first")
 
 
-class HiroPolicy(ReplayPolicy):
+class HiroPolicy(StatefulPolicy):
     """Two levels, `high` and `low`, each with actor, critics and target."""
 
     columns: Tensor
@@ -116,12 +116,6 @@ class HiroPolicy(ReplayPolicy):
 
     # Playing
 
-    def act(
-        self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        action, _, after = self._control(obs, state, stochastic, generator, uniform=False)
-        return action, after
-
     def state_lines(self, state: Tensor) -> list[str]:
         """Where the features are to be brought, and in how many steps the next goal is set; `state` is [S]."""
         left = self.config.interval - int(state[0])
@@ -135,33 +129,19 @@ class HiroPolicy(ReplayPolicy):
             self.out(PHASE): Variable(rows, num_envs, (), torch.int64),
         }
 
-    def step(
-        self,
-        ws: Workspace,
-        t: int,
-        *,
-        stochastic: bool = True,
-        generator: torch.Generator | None = None,
-        uniform: bool = False,
-    ) -> None:
-        """Write `action[t]`, what is left of the goal and how many steps ago it was set; with `uniform` both levels do
-        anything."""
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.actor_groups}
-        action, goal, after = self._control(obs, self.states_before(ws, t)[MEMORY], stochastic, generator, uniform)
-        ws.put(self.out("action"), t, action)
-        ws.put(self.out(GOAL), t, goal)
-        ws.put(self.out(PHASE), t, after[:, 0].long() - 1)
-        ws.put(self.out(MEMORY), t + 1, after)
+    def told(self, obs: Observation, before: Tensor, after: Tensor) -> dict[str, Tensor]:
+        """What is left of the goal, and how many steps ago it was set."""
+        return {GOAL: after[:, 1:] - self.features(obs), PHASE: after[:, 0].long() - 1}
 
-    def _control(
+    def act(
         self,
         obs: Observation,
         state: Tensor | None,
         stochastic: bool,
-        generator: torch.Generator | None,
-        uniform: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Actions [B, A], what is left of the goals [B, F], and what is remembered, [B, 1 + F]."""
+        generator: torch.Generator | None = None,
+        uniform: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Actions [B, A], and what is remembered, [B, 1 + F]; if `uniform` both levels do anything."""
         observed, here = self.normalised(obs), self.features(obs)
         generator = generator or self.generator(here.device)
         count = here.shape[0]
@@ -181,7 +161,7 @@ class HiroPolicy(ReplayPolicy):
         else:
             unit = self.low.decide(self.low_input(observed, goal), stochastic, generator)
             action = self.range.action(unit)
-        return action, goal, torch.cat((torch.where(decides, 1.0, steps + 1.0), target), -1)
+        return action, torch.cat((torch.where(decides, 1.0, steps + 1.0), target), -1)
 
 
 def _goal_columns(spec: EnvSpec, config: HiroPolicyConfig) -> list[int]:

@@ -130,6 +130,45 @@ class ReplayPolicy(ObservingPolicy):
         return self.range.uniform(len(first), first.device, generator or self.generator(first.device))
 
 
+class StatefulPolicy(ReplayPolicy):
+    """A policy that plays by one state [B, S], the only one of its `memories`. Leaves write `act`, which takes it and
+    returns the next one, and `told`, what is learnt from besides the action."""
+
+    def act(
+        self,
+        obs: Observation,
+        state: Tensor | None,
+        stochastic: bool,
+        generator: torch.Generator | None = None,
+        uniform: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """One action per row of `obs`, and what is remembered after it; `uniform` does anything."""
+        raise TypeError(f"{type(self).__name__} does not implement act")
+
+    def told(self, obs: Observation, before: Tensor, after: Tensor) -> dict[str, Tensor]:
+        """Name -> what a step from the state `before` to the state `after` writes besides its action, [B, ...]."""
+        return {}
+
+    def step(
+        self,
+        ws: Workspace,
+        t: int,
+        *,
+        stochastic: bool = True,
+        generator: torch.Generator | None = None,
+        uniform: bool = False,
+    ) -> None:
+        """Write `action[t]` and what is `told` of it: exploring, at its best (`stochastic=False`), or anything
+        (`uniform=True`)."""
+        ((name, before),) = self.states_before(ws, t).items()
+        obs = {group: ws.at(f"env/obs/{group}", t) for group in self.actor_groups}
+        action, after = self.act(obs, before, stochastic, generator, uniform)
+        assert after is not None
+        for key, value in {"action": action, **self.told(obs, before, after)}.items():
+            ws.put(self.out(key), t, value)
+        ws.put(self.out(name), t + 1, after)
+
+
 def make_actor(config: NetworksConfig, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
     """The actor of the config: a `Network`, or the user's own."""
     return make_network(

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from gaitway.agents.blocks import Block
 from gaitway.agents.observations import StateVariable
-from gaitway.agents.replay_policy import make_critics
+from gaitway.agents.replay_policy import StatefulPolicy, make_critics
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
 from gaitway.core.seeding import fill
-from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.trunks import TrunkKind
@@ -39,7 +38,7 @@ class SwitchingPolicyConfig(SoftActorCriticConfig):
     trunk: TrunkKind = "d2rl"
 
 
-class SwitchingPolicy(SoftActorCritic):
+class SwitchingPolicy(StatefulPolicy, SoftActorCritic):
     """Actors and critics of M members. What learning reads and says is [M, n, ...]: n rows for each."""
 
     config: SwitchingPolicyConfig
@@ -93,32 +92,22 @@ class SwitchingPolicy(SoftActorCritic):
     # Playing
 
     def act(
-        self, obs: Observation, state: Tensor | None, stochastic: bool, generator: torch.Generator | None = None
+        self,
+        obs: Observation,
+        state: Tensor | None,
+        stochastic: bool,
+        generator: torch.Generator | None = None,
+        uniform: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """One action per row of `obs`, and who acts since when."""
+        """One action per row of `obs`, and who acts since when; if `uniform` any action, and members take turns."""
         inputs = self.inputs(self.normalised(obs), ("actor",)).networks["actor"]
         after = self._in_charge(inputs, state, stochastic, generator)
         member = (after[:, :1].long() - 1).clamp(min=0)
         said = self.actor(inputs).float()  # [M, B, 2A]
         params = self.head(said.gather(0, member[None].expand(1, -1, said.shape[-1])).squeeze(0))
         raw = self.head.sample(params, generator or self.generator(params.device)) if stochastic else None
-        return self.head.action(self.head.mode(params) if raw is None else raw), after
-
-    def step(
-        self,
-        ws: Workspace,
-        t: int,
-        *,
-        stochastic: bool = True,
-        generator: torch.Generator | None = None,
-        uniform: bool = False,
-    ) -> None:
-        """Write `action[t]` and who acts; with `uniform` any action, and members take turns all the same."""
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.actor_groups}
-        action, after = self.act(obs, self.states_before(ws, t)[MEMORY], stochastic, generator)
-        assert after is not None
-        ws.put(self.out("action"), t, self.uniform_action(obs, generator) if uniform else action)
-        ws.put(self.out(MEMORY), t + 1, after)
+        action = self.head.action(self.head.mode(params) if raw is None else raw)
+        return self.uniform_action(obs, generator) if uniform else action, after
 
     def _in_charge(
         self, inputs: Tensor, state: Tensor | None, stochastic: bool, generator: torch.Generator | None

@@ -87,6 +87,7 @@ def build_env(config: TrainConfig, purpose: str = "train", num_envs: int | None 
         device=config.device,
         purpose=purpose,
         wrappers=env.wrappers,
+        simulator=env.simulator,
         **env.options,
     )
 

@@ -29,7 +29,7 @@ from gaitway.cli.console import console
 from gaitway.cli.export import check_contract, export
 from gaitway.cli.from_run import Base, student_of, successor_of
 from gaitway.cli.init_from import init_from, pinned
-from gaitway.cli.inspect_run import bench, check, evaluate
+from gaitway.cli.inspect_run import bench, check, evaluate, warm_up
 from gaitway.cli.look import info, list_what, plot
 from gaitway.cli.look_ahead import look_ahead
 from gaitway.cli.motion import motion_check, motion_convert, motion_generate, motion_info, motion_record, motion_view
@@ -88,6 +88,7 @@ __all__ = [
     "show_skills",
     "train",
     "view_skills",
+    "warm_up",
 ]
 
 NOT_COMPARED = (
@@ -285,6 +286,7 @@ def resume(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         with ranks.refusing_together():
             device, limits = device_of(options.limits)
+            threads, limits = _threads_of(limits)
             folder = RunFolder.open(options.run)
             settings = [text for text in limits if text.partition("=")[0].partition(".")[0] in NAMES]
             if settings:
@@ -294,13 +296,25 @@ def resume(options: argparse.Namespace) -> int:
                 )
             if ranks.is_first:  # first of all: what looks left over may be what another process is writing
                 stack.enter_context(folder.writing())
-        return _resume(stack, folder, device, limits, options)
+        return _resume(stack, folder, device, threads, limits, options)
+
+
+def _threads_of(limits: list[str]) -> tuple[int | None, list[str]]:
+    """The value of `env.num_threads=N`, on which no number depends, None without one; and the other arguments."""
+    found = [text.partition("=")[2] for text in limits if text.startswith("env.num_threads=")]
+    if found and not (len(found) == 1 and found[0].isascii() and found[0].isdigit() and int(found[0])):
+        raise ConfigError(
+            f"{' '.join(limits)} says no one number of threads; write env.num_threads=4", "env.num_threads"
+        )
+    others = [text for text in limits if not text.startswith("env.num_threads=")]
+    return (int(found[0]) if found else None), others
 
 
 def _resume(
     stack: contextlib.ExitStack,
     folder: RunFolder,
     device: str | None,
+    threads: int | None,
     limits: list[str],
     options: argparse.Namespace,
 ) -> int:
@@ -314,6 +328,8 @@ def _resume(
         need_named(config, "the rest of it")
         check_ranks(config)
         config = replace(config, device=device_of_rank(config.device))
+        if threads is not None:
+            config = replace(config, env=replace(config.env, num_threads=threads))
         checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
         checkpoint = options.checkpoint if checkpoints.steps() or options.checkpoint != "last" else None
         done = 0 if checkpoint is None else checkpoints.steps_of(checkpoint)

@@ -291,7 +291,7 @@ def _parse(text: str) -> Override:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        advice = "write key=value, and quote a value with spaces, commas or letters such as ä: 'key=\"a, b\"'"
+        advice = "write key=value, and quote a value with spaces, commas, # or letters such as ä: 'key=\"a, b\"'"
         raise ConfigError(f"cannot read the argument {text!r} ({reason}); {advice}") from error
     except RecursionError as error:
         raise ConfigError(f"the argument {text[:40]!r}... is nested too deeply; write it into a file") from error

@@ -7,6 +7,7 @@ import json
 import logging
 import runpy
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
+from gaitway.analysis.runs import is_run_folder
 from gaitway.cli.arguments import device_alone
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_learnt, load_mutex, load_policy
 from gaitway.cli.console import console
@@ -33,6 +35,9 @@ from gaitway.runners.evaluate import evaluation_instances
 from gaitway.runners.run_folder import RunFolder
 
 log = logging.getLogger("gaitway")
+
+WARM_UP_STEPS = 8
+"""Enough to record both programs of a step."""
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -63,20 +68,21 @@ def measure(folder: RunFolder, config: TrainConfig, which: str, episodes: int | 
 
 
 def measure_there(options: argparse.Namespace) -> tuple[TrainConfig, dict[str, Any]]:
-    """What the policy of a run or of a mutex file achieves in the environment that is named."""
-    env_id, chosen, device = options.run, options.policy, device_alone(options.settings)
+    """What the policy of a run or of a mutex file achieves in the environment that is named, or in that of a run."""
+    place, chosen, device = options.run, options.policy, device_alone(options.settings)
+    stage = open_run(place, device)[1] if is_run_folder(Path(place)) else None
     if is_mutex_file(chosen):
-        config = in_environment(TrainConfig(device=device or TrainConfig.device), env_id)
+        config = stage or in_environment(TrainConfig(device=device or TrainConfig.device), place)
 
         def load(spec: EnvSpec) -> LoadedPolicy:
             return load_mutex(chosen, spec, config.device)
 
     else:
-        folder, config = open_run(chosen, device)
-        config = in_environment(config, env_id)
+        folder, own = open_run(chosen, device)
+        config = in_environment(own, place) if stage is None else replace(stage, device=own.device)
 
         def load(spec: EnvSpec) -> LoadedPolicy:
-            return load_policy(folder, config, spec, options.checkpoint)
+            return load_policy(folder, own, spec, options.checkpoint)
 
     with build_env(config, "evaluation", 1) as env:
         spec = env.spec
@@ -128,9 +134,10 @@ def list_parts(what: str) -> list[dict[str, str]]:
     ]
 
 
-def check(options: argparse.Namespace) -> int:
+def _options_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Options of an environment, given as name=value."""
     settings = {}
-    for text in options.options:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"{text!r} is not understood; write options as name=value")
@@ -138,6 +145,27 @@ def check(options: argparse.Namespace) -> int:
             settings[name] = read_yaml(value, text)
         except yaml.YAMLError as error:
             raise ConfigError(f"{text!r} is not understood; write options as name=value") from error
+    return settings
+
+
+def warm_up(options: argparse.Namespace) -> int:
+    """Have Warp compile and keep what an environment needs, so that training begins at once."""
+    settings = {"device": "cuda", "num_envs": 64, **_options_of(options.options)}
+    from gaitway.envs.mujoco_warp import kernel_cache
+
+    began = time.monotonic()
+    with make_env(options.env, simulator="warp", **settings) as env:
+        action = env.spec.action.idle().to(env.device).expand(env.num_envs, *env.spec.action.shape)
+        for _ in range(WARM_UP_STEPS):
+            env.step(action)
+        env.check_workers()
+    seconds = time.monotonic() - began
+    console.print(f"{options.env} is ready after {seconds:.1f} s; kernels are in {kernel_cache()}", markup=False)
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    settings = _options_of(options.options)
 
     def factory(num_envs: int, seed: int) -> VecEnv:
         return make_env(options.env, num_envs=num_envs, seed=seed, **settings)

@@ -123,7 +123,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse, with `key=value` allowed on either side of `--options` (argparse alone stops at the first gap)."""
     top = parser()
     options, rest = top.parse_known_args(arguments)
-    field = {"resume": "limits", "check": "options"}.get(options.command)
+    field = {"resume": "limits", "check": "options", "warm_up": "options"}.get(options.command)
     field = "overrides" if hasattr(options, "overrides") else field
     field = "settings" if hasattr(options, "settings") else field
     if rest and (field is None or any("=" not in text or text.startswith("-") for text in rest)):
@@ -197,7 +197,11 @@ def parser() -> argparse.ArgumentParser:
     resume = commands.add_parser("resume", help="go on with a run, bit for bit")
     resume.add_argument("run", metavar="DIR")
     resume.add_argument(
-        "limits", nargs="*", default=[], metavar="until=N|more=N|device=NAME", help="train to N steps, or N steps more"
+        "limits",
+        nargs="*",
+        default=[],
+        metavar="until=N|more=N|device=NAME|env.num_threads=N",
+        help="train to N steps, or N steps more; on another device, with another number of simulator threads",
     )
     resume.add_argument("--checkpoint", default="last", help="last (default), best or a number of steps")
     resume.add_argument(
@@ -209,7 +213,7 @@ def parser() -> argparse.ArgumentParser:
     resume.add_argument("--quiet", action="store_true", help="no progress display")
 
     evaluate = commands.add_parser("eval", help="measure a trained policy")
-    evaluate.add_argument("run", metavar="DIR", help="a run folder; with --policy an environment")
+    evaluate.add_argument("run", metavar="DIR", help="a run folder; with --policy an environment, or that of a run")
     evaluate.add_argument("--policy", metavar="WHO", default=None, help="a run folder or a mutex file to play there")
     evaluate.add_argument("--episodes", type=count, default=None, help="default: evaluation.episodes of the run")
     evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
@@ -298,6 +302,11 @@ def parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="prove that an environment honours the contract")
     check.add_argument("env", metavar="ENV_ID")
     check.add_argument("options", nargs="*", default=[], metavar="option=value", help="options of the environment")
+
+    warm = commands.add_parser("warm-up", help="compile what env.simulator=warp needs for an environment, and keep it")
+    warm.add_argument("env", metavar="ENV_ID")
+    warm.add_argument("options", nargs="*", default=[], metavar="option=value", help="options of the environment")
+    warm.set_defaults(command="warm_up")
 
     bench = commands.add_parser("bench", help="run a benchmark of this checkout")
     bench.add_argument("name", nargs="?", default=None)

@@ -131,6 +131,8 @@ class EnvConfig:
     """Keyword arguments of the task, e.g. {reset_noise_scale: 0}."""
     wrappers: tuple[dict[str, Any], ...] = ()
     """Wrappers from the inside out: {name: ..., option: value}."""
+    simulator: Literal["mujoco", "warp"] = "mujoco"
+    """Of a native task: mujoco, on threads of the CPU, or warp, on the GPU (extra gpu; device=cuda)."""
 
 
 @configuration

@@ -22,6 +22,9 @@ from gaitway.envs.vec_env import ActionSpec, Drive, ObservationGroup, Pooled
 
 if TYPE_CHECKING:
     from mujoco.batch import Batch, SimulationError
+    from torch import Tensor
+
+    from gaitway.envs.tensor_task import TensorTask
 
 STAGE_NONE = int(mujoco.mjtStage.mjSTAGE_NONE)
 STAGE_POSITION = int(mujoco.mjtStage.mjSTAGE_POS)
@@ -102,6 +105,14 @@ class BatchTask:
     memory: Arrays
     _flags: np.ndarray | None
     _attached = False
+
+    def on_tensors(self, like: Tensor) -> TensorTask:
+        """The task for simulators whose arrays are tensors, on the device of `like`; most are written for arrays of
+        NumPy alone."""
+        raise ValueError(
+            f"{self.id} is written for arrays of NumPy, which a GPU has none of; use env.simulator=mujoco, or a task "
+            "on tensors: walker/run, humanoid/run and the legged ones (pup12/velocity, legged:velocity, ...)"
+        )
 
     @functools.cached_property
     def model(self) -> mujoco.MjModel:

@@ -10,7 +10,6 @@ play the same episode again.
 
 from __future__ import annotations
 
-import functools
 import zlib
 
 import torch
@@ -23,7 +22,8 @@ ALL = slice(None)
 Index = slice | Tensor
 EPISODE = -1
 """The step of what is drawn once per episode."""
-MOST_PLACES = 2**31
+MOST_PLACES = 2**24
+"""So many whole numbers a float32 tells apart."""
 WORDS = 2**53 - 1
 """The largest word of an episode."""
 
@@ -31,12 +31,22 @@ WORDS = 2**53 - 1
 class EpisodeNumbers:
     """Streams of B instances; `entropy` [B, 2], `episode` and `elapsed` [B] are int64 tensors that others count in."""
 
-    def __init__(self, entropy: Tensor, episode: Tensor, elapsed: Tensor, purpose: str) -> None:
+    def __init__(
+        self,
+        entropy: Tensor,
+        episode: Tensor,
+        elapsed: Tensor,
+        purpose: str,
+        dtype: torch.dtype = torch.float64,
+        looks: bool | None = None,
+    ) -> None:
+        """`dtype` is that of the numbers; `looks`: may look at values to save work, None: on the CPU."""
         self._entropy, self._episode, self.elapsed = entropy, episode, elapsed
         self._purpose = list(PURPOSES).index(purpose)
         self._key = torch.zeros_like(episode)
-        self._is_elsewhere = entropy.device.type != "cpu"  # where nobody may look at a value
-        self._last: tuple[tuple[str, int, torch.dtype], Index, Tensor] | None = None
+        self._dtype = dtype
+        self._looks = entropy.device.type == "cpu" if looks is None else looks
+        self._last: tuple[tuple[str, int], Index, Tensor] | None = None
         """What an episode's numbers were asked for last, and what they were."""
         self._instances: tuple[Tensor, Tensor] | None = None
         """The seeds of the instances, and what they are hashed to: the same until somebody reseeds."""
@@ -48,34 +58,40 @@ class EpisodeNumbers:
 
     def places(self, rows: Index = ALL) -> Tensor:
         """Seed plus instance [n], a whole number: instances of one seed, and neighbouring seeds, count on."""
-        return torch.remainder(self._entropy[rows, 0] + self._entropy[rows, 1], MOST_PLACES).double()
+        return torch.remainder(self._entropy[rows, 0] + self._entropy[rows, 1], MOST_PLACES).to(self._dtype)
 
     def begin(self) -> Tensor:
         """Take the words of the present episodes, and return them: whole numbers [B] that a float64 holds."""
-        if self._instances is None or self._is_elsewhere or not torch.equal(self._instances[0], self._entropy):
-            key = fold(torch.zeros_like(self._key), self._purpose)
-            for word in self._entropy.unbind(1):
-                key = fold(key, word)
-            self._instances = self._entropy.clone(), key
+        if not self._looks:
+            return self.follow((fold(self._hashed(), self._episode) & WORDS).double())
+        if self._instances is None or not torch.equal(self._instances[0], self._entropy):
+            self._instances = self._entropy.clone(), self._hashed()
         return self.follow((fold(self._instances[1], self._episode) & WORDS).double())
+
+    def _hashed(self) -> Tensor:
+        """Purpose and seeds of the instances in one word each [B]."""
+        key = fold(torch.zeros_like(self._key), self._purpose)
+        for word in self._entropy.unbind(1):
+            key = fold(key, word)
+        return key
 
     def follow(self, words: Tensor) -> Tensor:
         """Give the numbers of the episodes that had these words [B]."""
-        self._last = None if self._is_elsewhere or not torch.equal(self._key, words.long()) else self._last
+        self._last = self._last if self._looks and torch.equal(self._key, words.long()) else None
         self._key.copy_(words)
         return words
 
-    def of_step(self, stream: str, count: int, rows: Index = ALL, dtype: torch.dtype = torch.float64) -> Tensor:
+    def of_step(self, stream: str, count: int, rows: Index = ALL) -> Tensor:
         """[n, count] in [0, 1) for `rows`, other ones in every step of the episode."""
-        return uniform(fold(self._key[rows] ^ _name(stream), self.elapsed[rows]), count, dtype)
+        return uniform(fold(self._key[rows] ^ _name(stream), self.elapsed[rows]), count, self._dtype)
 
-    def of_episode(self, stream: str, count: int, rows: Index = ALL, dtype: torch.dtype = torch.float64) -> Tensor:
+    def of_episode(self, stream: str, count: int, rows: Index = ALL) -> Tensor:
         """[n, count] in [0, 1) for `rows`, the same as long as the episode lasts: who asks again gets them at once."""
-        asked = (stream, count, dtype)
+        asked = (stream, count)
         if self._last is not None and self._last[0] == asked and _same(self._last[1], rows):
             return self._last[2]
-        drawn = uniform(fold(self._key[rows] ^ _name(stream), EPISODE), count, dtype)
-        self._last = None if self._is_elsewhere else (asked, rows, drawn)
+        drawn = uniform(fold(self._key[rows] ^ _name(stream), EPISODE), count, self._dtype)
+        self._last = (asked, rows, drawn) if self._looks else None
         return drawn
 
 
@@ -85,8 +101,12 @@ def _same(one: Index, other: Index) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
-@functools.cache
+_names: dict[str, int] = {}  # a table, which compilers read: they cannot compute what stands in it
+
+
 def _name(stream: str) -> int:
     """A word of 64 bits for a name."""
-    data = stream.encode()
-    return signed(zlib.crc32(data) << 32 | zlib.crc32(data[::-1], 0x5EED))
+    if stream not in _names:
+        data = stream.encode()
+        _names[stream] = signed(zlib.crc32(data) << 32 | zlib.crc32(data[::-1], 0x5EED))
+    return _names[stream]

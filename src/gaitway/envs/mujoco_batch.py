@@ -76,12 +76,11 @@ class MujocoBatchEnv(VecEnv):
         self.device = torch.device(device)
         self._streams = EpisodeStreams(num_envs, purpose)
         self._generators = EpisodeGenerator(self._streams)
-        self.spec = _environment_spec(task, id or task.id, dtype)
+        self.spec = environment_spec(task, id or task.id, dtype)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         counters = {**self._streams.arrays(), "elapsed": self._elapsed}
-        task.numbers = EpisodeNumbers(
-            **{name: torch.from_numpy(each) for name, each in counters.items()}, purpose=purpose
-        )
+        counted: dict[str, Any] = {name: torch.from_numpy(each) for name, each in counters.items()}
+        task.numbers = EpisodeNumbers(**counted, purpose=purpose)
         self._batch: Batch | None = Batch(task.model, num_envs, self.num_threads, task.persistent)
         with self._user_code:
             task.attach(self._batch)
@@ -445,7 +444,7 @@ def _tensors(arrays: Arrays) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
-def _environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
+def environment_spec(task: BatchTask, id: str, dtype: torch.dtype) -> EnvSpec:
     name = str(dtype).removeprefix("torch.")
     return EnvSpec(
         id=id,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 
+log = logging.getLogger("gaitway")
+
+SIMULATORS = ("mujoco", "warp")
 COMMON = ("num_envs", "seed", "num_threads", "device", "dtype", "purpose")
 """What every environment is made with."""
 
@@ -63,10 +67,12 @@ def make_env(
     dtype: torch.dtype | str = torch.float32,
     purpose: str = "train",
     wrappers: Sequence[Mapping[str, Any]] = (),
+    simulator: str = "mujoco",
     **options: Any,
 ) -> VecEnv:
     """`num_envs` instances of environment `id`, reset with `seed`; `options` are those of the task.
 
+    `simulator` of a native task: `mujoco`, on the threads of the CPU, or `warp`, on the GPU (extra `gpu`).
     `wrappers` are applied in order, the first one innermost. Evaluation environments take `purpose="evaluation"`, which
     draws from streams that training never sees.
     """
@@ -83,10 +89,12 @@ def make_env(
         "purpose": purpose,
     }
     judge_options(options, "env.options")
-    env = _make(id, common, options)
+    env = _make(id, common, options, simulator)
     for wrapper in wrappers:
         env = make_wrapper(env, wrapper)
-    env.recipe = partial(make_env, id, num_envs, seed, num_threads, device, dtype, purpose, tuple(wrappers), **options)
+    env.recipe = partial(
+        make_env, id, num_envs, seed, num_threads, device, dtype, purpose, tuple(wrappers), simulator, **options
+    )
     return env
 
 
@@ -102,12 +110,14 @@ def list_envs() -> list[EnvInfo]:
     return native + toys + foreign
 
 
-def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
+def _make(id: str, common: dict[str, Any], options: dict[str, Any], simulator: str) -> VecEnv:
     prefix, _, rest = id.partition(":")
+    if simulator not in SIMULATORS:
+        raise ValueError(f"simulator is {simulator!r}; use one of {list(SIMULATORS)}")
     if id in NATIVE_TASKS:
-        from gaitway.envs.mujoco_batch import MujocoBatchEnv
-
-        return MujocoBatchEnv(NATIVE_TASKS[id](**options), id=id, **common)
+        return _make_native(id, common, options, simulator)
+    if simulator != "mujoco":
+        raise ValueError(f"simulator={simulator} is for native tasks, and {id} brings its own; leave simulator out")
     if id in TOYS:
         return ToyEnv(make_part({**options, "name": id}, TOYS, "env.options", given={}), id=id, **common)
     if prefix == "gymnasium" and rest:
@@ -125,6 +135,24 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any]) -> VecEnv:
     if rest:
         return _make_own(id, common, options)
     raise ValueError(f"no environment {id!r}; {_nearest(id)}")
+
+
+def _make_native(id: str, common: dict[str, Any], options: dict[str, Any], simulator: str) -> VecEnv:
+    from gaitway.envs.batch_task import BatchTask
+    from gaitway.envs.mujoco_batch import MujocoBatchEnv
+
+    task = NATIVE_TASKS[id](**options)
+    if simulator == "warp":
+        from gaitway.envs.mujoco_warp import WarpEnv
+
+        return WarpEnv(task, id=id, **common)
+    has_tensors = type(task).on_tensors is not BatchTask.on_tensors
+    if common["device"].type == "cuda" and has_tensors and common["purpose"] == "train":
+        from gaitway.envs.warp_worlds import missing
+
+        need = "" if missing() is None else " (pip install 'gaitway[gpu]')"
+        log.info("physics of %s runs on the CPU; env.simulator=warp%s runs it on the GPU, many times faster", id, need)
+    return MujocoBatchEnv(task, id=id, **common)
 
 
 OWN = {"__init__": f"takes {', '.join(COMMON)} and its options; write **common for those that it does not need"}

@@ -238,6 +238,8 @@ class EnvSpec:
     steps out."""
     exact_state: bool = True
     """True if an environment restored by `load_state_dict` continues bit for bit."""
+    restores_state: bool = False
+    """Without `exact_state`: a restored environment has the same state and goes on from there, not bit for bit."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of `make_env` that differ from the task's own defaults."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -256,6 +258,11 @@ class EnvSpec:
                 raise ValueError(
                     f"reductions of {self.id} has {name!r}: {reduction!r}; use its metrics, and mean, sum or last"
                 )
+
+    @property
+    def keeps_episodes(self) -> bool:
+        """Whether episodes go on in a restored environment; else new ones begin."""
+        return self.exact_state or self.restores_state
 
     @property
     def events(self) -> frozenset[str]:
@@ -289,7 +296,7 @@ class EnvSpec:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
         plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
-        _say_only(plain, EnvSpec, ("drive", "final_observations"))
+        _say_only(plain, EnvSpec, ("drive", "final_observations", "restores_state"))
         if not self.pooled:
             del plain["pooled"]
         _say_only(plain["action"], ActionSpec, ("scale", "offset", "meaning"))
@@ -424,7 +431,8 @@ class VecEnv:
         return method(*args, **kwargs)
 
     def check_workers(self) -> None:
-        """Raise if a process that the environment runs in has ended; costs next to nothing."""
+        """Raise if the environment cannot go on: a process that it runs in has ended, a device found an action that is
+        not finite. Called between iterations."""
 
     def close(self) -> None:
         """Free threads, processes and windows; may be called twice."""
@@ -438,7 +446,7 @@ class VecEnv:
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self.recipe is None:
             return super().__reduce_ex__(protocol)
-        return _remade, (self.recipe, self.state_dict() if self.spec.exact_state else None)
+        return _remade, (self.recipe, self.state_dict() if self.spec.keeps_episodes else None)
 
 
 def _remade(recipe: Callable[[], VecEnv], state: Mapping[str, Any] | None) -> VecEnv:

@@ -160,7 +160,7 @@ class History(Wrapper):
         added = ObservationGroup(self.name, components, (length * source.shape[0],), source.dtype, source.heading)
         self.spec = dataclasses.replace(env.spec, groups=(*env.spec.groups, added))
         # the present observation, without moving the environment where that is possible
-        first = env.load_state_dict(env.state_dict()) if env.spec.exact_state else env.reset()
+        first = env.load_state_dict(env.state_dict()) if env.spec.keeps_episodes else env.reset()
         self._past = self._repeated(first[group])  # [B, length, D]
 
     def step(self, action: Tensor) -> Step:
@@ -179,7 +179,7 @@ class History(Wrapper):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
         obs = self.env.load_state_dict(state["env"])
-        if not self.spec.exact_state:
+        if not self.spec.keeps_episodes:
             return self.shown(obs)
         self._past = state["past"].clone().to(self.device)
         return self._with(obs, self._past)

@@ -120,7 +120,7 @@ class VecEnvFrames(FrameSource):
         return self.env.step(action)
 
     def state_dict(self) -> dict[str, Any]:
-        return self.env.state_dict() if self.spec.exact_state else {}
+        return self.env.state_dict() if self.spec.keeps_episodes else {}
 
     def load_state_dict(self, state: Mapping[str, Any], ended: Tensor) -> None:
         self.env.load_state_dict(state)

@@ -147,6 +147,7 @@ def _env_section(env: VecEnv) -> dict[str, Any] | None:
     try:
         return {
             "id": called["id"],
+            "simulator": called["simulator"],
             "num_envs": called["num_envs"],
             "num_threads": getattr(env, "num_threads", called["num_threads"]),
             "options": plain(called["options"], "options"),

@@ -18,6 +18,8 @@ from gaitway.core.ranges import Count, WholeNumber
 from gaitway.envs.trials import INSTANCES, Trials, run_trials
 from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
 
+MANY = 4096
+
 
 @configuration
 class EvaluationConfig:
@@ -78,8 +80,10 @@ def _evaluate_trials(env: VecEnv, make_policy: Callable[[bool], Actor], config: 
 
 
 def evaluation_instances(spec: EnvSpec, episodes: int) -> int:
-    """How many instances an evaluation runs at once."""
-    return INSTANCES if Trials.of(spec) is not None else min(episodes, INSTANCES)
+    """How many instances an evaluation runs at once: all of them where worlds on a device step together."""
+    if Trials.of(spec) is not None:
+        return INSTANCES
+    return min(episodes, MANY if spec.restores_state else INSTANCES)
 
 
 def result_names(spec: EnvSpec, config: EvaluationConfig) -> list[str]:

@@ -131,7 +131,7 @@ class OffPolicyRunner(Runner):
         if "replay" not in state:
             self._learning_from = self.env_steps + self.algorithm.config.learning_starts
             self._credit = Fraction(0)
-        if not self.env.spec.exact_state:  # every instance began a new episode: forget the old ones
+        if not self.env.spec.keeps_episodes:  # every instance began a new episode: forget the old ones
             self.replay.cut()
             self.stage.new_episodes()
             self.episodes.reset_running_returns()

@@ -80,7 +80,7 @@ class OnPolicyRunner(Runner):
         self._load_doors(state)
         self.stage.load_state_dict(state)
         self.upkeep.load_state_dict(state)
-        if not self.stage.env.spec.exact_state:  # every instance began a new episode: forget the old ones
+        if not self.stage.env.spec.keeps_episodes:  # every instance began a new episode: forget the old ones
             self.stage.new_episodes()
             self.episodes.reset_running_returns()
             self.algorithm.reset_running_returns()

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.observations import Observations, StateVariable
-from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy
+from gaitway.agents.replay_policy import NetworksConfig, StatefulPolicy
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
 from gaitway.core.trust import judge_file, speaker
-from gaitway.core.workspace import Variable, Workspace
+from gaitway.core.workspace import Variable
 from gaitway.data.step_rows import Decisions
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.trunks import TrunkKind
@@ -53,7 +53,7 @@ class DecidingConfig(NetworksConfig):
     trunk: TrunkKind = "d2rl"
 
 
-class DecidingPolicy(ReplayPolicy):
+class DecidingPolicy(StatefulPolicy):
     """A policy over `low`, which learns nothing. Leaves say what a decision is (`decide`) and how it is pursued
     (`pursue`); `parts` names and sizes what they remember behind the phase: the decision first."""
 
@@ -144,24 +144,9 @@ class DecidingPolicy(ReplayPolicy):
         }
         return super().variables(num_envs, rows) | own
 
-    def step(
-        self,
-        ws: Workspace,
-        t: int,
-        *,
-        stochastic: bool = True,
-        generator: torch.Generator | None = None,
-        uniform: bool = False,
-    ) -> None:
-        """Write `action[t]`, the `decision[t]` that it follows from, and how many steps ago that was made."""
-        before = self.states_before(ws, t)[MEMORY]
-        obs = {name: ws.at(f"env/obs/{name}", t) for name in self.actor_groups}
-        action, after = self.act(obs, before, stochastic, generator, uniform)
-        assert after is not None
-        ws.put(self.out("action"), t, action)
-        ws.put(self.out(DECISION), t, after[:, 1 : 1 + self.decision_size])
-        ws.put(self.out(PHASE), t, before[:, 0].long())
-        ws.put(self.out(MEMORY), t + 1, after)
+    def told(self, obs: Observation, before: Tensor, after: Tensor) -> dict[str, Tensor]:
+        """The decision in force, and how many steps ago it was made."""
+        return {DECISION: after[:, 1 : 1 + self.decision_size], PHASE: before[:, 0].long()}
 
     # Learning
 

@@ -37,7 +37,7 @@ class GoalSpaceConfig(DecidingConfig):
 
     features: str = "goal_space"
     """The observation group with the features that goals are set for."""
-    subsets: str = FROM_SKILLS
+    subsets: str | int = FROM_SKILLS
     """The goal spaces: from_lo, those that the skill file says its skills attain; or groups of features as in
     0#1#3+4, all combinations of which are taken."""
     from_lo_eps: Share = 1.0
@@ -72,7 +72,7 @@ class GoalSpacePolicy(DecidingPolicy):
         """`remembers` names and sizes what a leaf keeps of the pursuit besides, behind all else."""
         skills = skills or frozen_skills(Skills, config)
         columns = feature_columns(skills, spec, config.features)
-        names = subsets_of_skills(skills, config.subsets, config.from_lo_eps, config.rank_min, config.rank_max)
+        names = subsets_of_skills(skills, str(config.subsets), config.from_lo_eps, config.rank_min, config.rank_max)
         interface = GoalInterface(
             skills.space,
             names,

@@ -70,6 +70,19 @@ def test_headings_are_turned_to_the_shorter_way() -> None:
     assert torch.equal(turned[:, :2], command[:, :2])
 
 
+def test_goals_lead_within_the_ranges_and_are_turned_to_first() -> None:
+    """2 m ahead; 0.3 m ahead and 0.2 m to the left; behind to the right."""
+    sampler = Commands(CommandConfig(sampler="goal", x=(0.0, 0.8), y=(-0.1, 0.1), turn=(-0.9, 0.9)), False, LIKE)
+    away = torch.tensor([[2.0, 0.0], [0.3, 0.2], [-1.0, -0.05]]).double()
+    wanted = [[0.8, 0.0, 0.0], [0.3, 0.1, math.atan2(0.2, 0.3)], [0.0, -0.05, -0.9]]
+    torch.testing.assert_close(sampler.to_goal(away), torch.tensor(wanted).double())
+    command, seconds, _ = drawn(CommandConfig(sampler="goal"), count=3)
+    assert (command == 0.0).all()
+    assert torch.isinf(seconds).all()
+    sampler.held = torch.ones(3)  # somebody tells them
+    assert not sampler.has_goal
+
+
 def test_ranges_widen_when_they_are_followed() -> None:
     share, mean, count = (torch.tensor([value]).double() for value in (0.5, 0.0, 0.0))
     ended = torch.tensor([True, False, True, False])

@@ -85,6 +85,15 @@ def test_t_metric_cost_of_transport_falls_and_slip() -> None:
     assert figure["foot_slip"](table) == pytest.approx(0.5)
 
 
+def test_t_metric_work_is_counted_joint_by_joint() -> None:
+    """T-METRIC: two joints of 2 N m at 3 rad/s give 12 W whatever their signs; twins let them pay for each other."""
+    for torque, qd in (((2.0, 2.0), (3.0, 3.0)), ((2.0, -2.0), (3.0, 3.0)), ((2.0, 2.0), (3.0, -3.0))):
+        work = added(torque=[*torque, *[0.0] * 10], qd=[*qd, *[0.0] * 10])["joint_work"] / 0.02
+        assert work == pytest.approx(12.0)
+        twins = {abs(sum(torque) * sum(qd)), abs(sum(a * b for a, b in zip(torque, qd, strict=True)))}
+        assert twins != {12.0}
+
+
 def test_phases_of_a_trot_by_its_touch_downs() -> None:
     # strides of 20 steps: feet 0 and 3 land at 0, 1 and 2 half a stride later
     clock, period = torch.zeros(1).double(), torch.zeros(1).double()

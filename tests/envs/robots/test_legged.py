@@ -224,4 +224,4 @@ def test_bipeds_have_their_controllers(name: str) -> None:
     if name == "humanoid":
         assert drive.kp == drive.effort
         assert set(drive.kd) == {0.0}
-        np.testing.assert_allclose(view.action_offset, (view.low + view.high) / 2)
+        np.testing.assert_array_equal(view.action_offset, np.zeros(21))  # straight legs

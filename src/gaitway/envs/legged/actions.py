@@ -69,7 +69,7 @@ class Actions:
     def _of_parameters(self, u: Tensor, phase: Tensor, command: Tensor) -> Tensor:
         gait = self._gait()
         asked = torch.stack([command[:, k] + scale * u[:, k] for k, scale in enumerate(COMMAND_SCALE)], 1)
-        heights = gait.config.height + HEIGHT_SCALE * u[:, [3, 3, 4, 4]]
+        heights = gait.config.height + HEIGHT_SCALE * u[:, 3:5].repeat_interleave(2, 1)
         return gait.pose(phase, asked, heights, gait.config.x_offset + STANCE_SCALE * u[:, 5])
 
     def _gait(self) -> Gait:

@@ -20,6 +20,10 @@ Interval = Annotated[tuple[Number, Number], INCREASING]
 STILL = 0.1
 """Commands slower than this (m/s) mean: stay where you are."""
 HEADING_GAIN, MAX_TURN = 0.5, 1.0
+GOAL_GAINS = (1.0, 1.0, 1.0)
+"""Velocities for a metre to go, 1/s, and the turn for a radian."""
+MAX_BEARING = 1.0
+"""Goals further aside than this (rad) are turned to before anything else."""
 DRAWS = 12
 """Numbers that a new command takes."""
 REPLACED, MEAN_WAIT = 0.5, 5.0
@@ -38,9 +42,9 @@ GRID = (
 class CommandConfig:
     """Which commands a task gives."""
 
-    sampler: Literal["uniform", "joystick", "grid", "field"] = "uniform"
+    sampler: Literal["uniform", "joystick", "grid", "field", "goal"] = "uniform"
     """`grid`: instance i keeps command i of a list of 15 that evaluations share; `field`: forwards alone, and turns
-    that lead back to the direction of the track."""
+    that lead back to the direction of the track; `goal`: in every step towards a point behind the next obstacle."""
     x: Interval = (-1.0, 1.0)
     """Forwards, m/s."""
     y: Interval = (-0.6, 0.6)
@@ -71,7 +75,7 @@ class Commands:
         limits = (config.x, (0.0, 0.0) if is_planar else config.y, (0.0, 0.0) if is_planar else config.turn)
         self.low, self.high = (like.new_tensor([pair[end] for pair in limits]) for end in (0, 1))
         self._grid = like.new_tensor(GRID).clamp(self.low, self.high)
-        self._shares = like.new_tensor(JOYSTICK_SHARES)
+        self._shares, self._gains = like.new_tensor(JOYSTICK_SHARES), like.new_tensor(GOAL_GAINS)
         self.held = None if config.fixed is None else like.new_tensor(config.fixed)
         """The command [3] of all instances for as long as it is there."""
 
@@ -90,6 +94,8 @@ class Commands:
         elif config.sampler == "joystick":
             wanted = torch.where(uniform[:, 3:6] < self._shares, wanted, torch.zeros_like(wanted))
             wanted = torch.where(uniform[:, 6:9] < REPLACED, wanted, command)
+        elif config.sampler == "goal":
+            wanted = torch.zeros_like(wanted)
         elif config.sampler == "field":
             wanted = torch.cat((wanted[:, :1], torch.zeros_like(wanted[:, 1:])), 1)
         else:
@@ -99,10 +105,22 @@ class Commands:
         seconds = torch.full_like(share, math.inf)
         if config.sampler == "joystick":
             seconds = -MEAN_WAIT * torch.log1p(-uniform[:, 10])
-        elif config.seconds is not None and config.sampler != "grid":
+        elif config.seconds is not None and config.sampler not in ("grid", "goal"):
             seconds = config.seconds[0] + (config.seconds[1] - config.seconds[0]) * uniform[:, 10]
         heading = math.pi * (2.0 * uniform[:, 11] - 1.0)
         return wanted, seconds, torch.zeros_like(heading) if config.sampler == "field" else heading
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether commands follow from a place to go to."""
+        return self.config.sampler == "goal" and self.held is None
+
+    def to_goal(self, away: Tensor) -> Tensor:
+        """Commands [n, 3] towards places `away` [n, 2] in the yaw frame, within the ranges of the task."""
+        bearing = torch.atan2(away[:, 1], away[:, 0])
+        wanted = (self._gains * torch.cat((away, bearing[:, None]), 1)).clamp(self.low, self.high)
+        turns = bearing.abs() > MAX_BEARING
+        return torch.cat((torch.where(turns, torch.zeros_like(bearing), wanted[:, 0])[:, None], wanted[:, 1:]), 1)
 
     @property
     def has_heading(self) -> bool:

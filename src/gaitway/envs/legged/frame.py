@@ -6,8 +6,8 @@ forward, y left, quaternions w x y z. Base frame: turned with the base; yaw fram
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ CONTACT_FORCE = 1.0
 """A foot is in contact above this force (N)."""
 SOFT = 0.9
 """Share of a joint's range that is free of penalties."""
+Parts = TypeVar("Parts")
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,18 @@ class Frame:
     def moving(self, threshold: float = 0.1) -> Tensor:
         """Whether the command asks for a place elsewhere, bool [n]."""
         return norm(self.command[:, :2]) >= threshold
+
+
+def moved_to(parts: Parts, like: Tensor) -> Parts:
+    """A dataclass with its tensors on the device of `like`, those of floats in its type."""
+    given: Any = parts
+    values = {each.name: getattr(given, each.name) for each in fields(given)}
+    found = {
+        name: value.to(like) if value.is_floating_point() else value.to(like.device)
+        for name, value in values.items()
+        if isinstance(value, Tensor)
+    }
+    return replace(given, **found)
 
 
 def measure(robot: RobotTensors, physics: Physics) -> dict[str, Tensor]:

@@ -35,6 +35,7 @@ from gaitway.envs.legged.metrics import GRAVITY, landed, measure_names, measures
 from gaitway.envs.legged.observations import Observations, Seen
 from gaitway.envs.legged.rewards import Rewards
 from gaitway.envs.legged.starts import START_DRAWS, first_states
+from gaitway.envs.legged.terrain.blocks import Place
 from gaitway.envs.legged.terrain.surroundings import Surroundings
 
 TORQUE_METRIC = "peak_torque"
@@ -198,9 +199,7 @@ class LeggedLogic:
             self._start_pushes(goes_on)
         change = self._kicks(goes_on) if self.has_kicks else None
         if self.frame is not None:
-            yaw = self.frame.yaw
-            turned = self.commands.towards(memory["command"], memory["heading"], yaw)
-            _put(memory["command"], goes_on, turned)
+            _put(memory["command"], goes_on, self._aimed(ALL, self.frame.position, self.frame.yaw, self.frame.place))
             self.frame.command = memory["command"]
         return change
 
@@ -226,8 +225,13 @@ class LeggedLogic:
         seen = Seen(frame, self.memory["phase"][rows], drawn, self._push_seen(rows), around)
         found = self.observations(seen, uniform)
         if self.around is not None:
-            found |= {name: self.around.image(rows) for name in self.observations.images}
+            elapsed = self.numbers.elapsed[rows]
+            found |= {name: self.around.image(rows, elapsed) for name in self.observations.images}
         return found
+
+    def forget_step(self) -> None:
+        """The last step was judged and seen: nothing of it is needed, and whoever compiles a step need not keep it."""
+        self.frame, self._uniform = None, self.robot.pose
 
     def is_over(self) -> Tensor | None:
         """Whose episode ends because its terrain is passed [B]; None where there is no end to it."""
@@ -235,14 +239,14 @@ class LeggedLogic:
             return None
         return self.around.is_over(self.frame)
 
-    def hold_images(self, rows: Tensor, distance: Tensor) -> None:
-        """Cameras of `rows` saw these distances [n, P] along their rays."""
+    def hold_images(self, rows: Tensor, distance: Tensor, is_new: bool = False) -> None:
+        """Cameras of `rows` saw these distances [n, P] along their rays, for the first time in new episodes."""
         around = self.around
         assert around is not None
         assert around.camera is not None
         noisy = self.config.noise > 0.0
         uniform = self.numbers.of_step("depth", around.camera.draws, rows) if noisy else None
-        around.hold(rows, distance, uniform)
+        around.hold(rows, distance, uniform, self.numbers.elapsed[rows], is_new)
 
     # beginnings
 
@@ -261,33 +265,38 @@ class LeggedLogic:
         qpos, qvel = first_states(start, self.robot, chains, numbers["start"], q, terrain, rows, drawn)
         return {"qpos": qpos, "qvel": qvel, "place": place, **drawn}
 
-    def begin(self, rows: Index) -> None:
-        """Forget what `rows` carried; their layout is written. Sets commands and timers."""
+    def begin(self, rows: Index, where: Tensor | None = None) -> None:
+        """Forget what `rows` carried; their layout is written. Sets commands and timers.
+
+        Who may not look at values gives all rows, and `where` [B] says which of them begin.
+        """
         memory, numbers = self.memory, self._episode_numbers(rows)
         for part in (memory[name] for name in self._names) if self._block is None else (self._block,):
-            part[rows] = 0.0
+            _write(part, rows, 0.0, where)
         phase, command, seconds, heading = self._first_command(numbers, rows, self.layout["place"][rows])
-        memory["phase"][rows], memory["command"][rows] = phase, command
-        memory["command_left"][rows], memory["heading"][rows] = seconds, heading
+        first = {"phase": phase, "command": command, "command_left": seconds, "heading": heading}
         uniform = numbers["pushes"]
         if self.has_kicks:
-            _, memory["kick_left"][rows] = randomise.draw_kick(self.config.pushes, uniform)
+            _, first["kick_left"] = randomise.draw_kick(self.config.pushes, uniform)
         if self.has_pushes:
             _, _, wait = randomise.draw_push(self.config.pushes, uniform[:, randomise.PUSH_DRAWS :], self.robot.mass)
-            memory["push_left"][rows], memory["push_lasts"][rows] = wait, 1.0
+            first |= {"push_left": wait, "push_lasts": torch.ones_like(wait)}
+        for name, value in first.items():
+            _write(memory[name], rows, value, where)
 
     def first_targets(self, rows: Index, qpos: Tensor) -> Tensor:
         """Targets that hold the first pose of `rows` [n, A]: what delayed motors obey until the first arrives."""
         return qpos[:, self.robot.positions].clamp(self.robot.low, self.robot.high)
 
-    def note_start(self, rows: Index, physics: Physics) -> None:
-        """The first states of `rows` are there."""
-        self.memory["last_qd"][rows] = physics.qvel[:, self.robot.velocities]
-        position, _, yaw = base_pose(self.robot, physics.qpos)
+    def note_start(self, rows: Index, physics: Physics, where: Tensor | None = None) -> None:
+        """The first states of `rows` are there; `where` as in `begin`."""
         memory = self.memory
-        memory["last_position"][rows] = position
-        if self.commands.has_heading:
-            memory["command"][rows] = self.commands.towards(memory["command"][rows], memory["heading"][rows], yaw)
+        _write(memory["last_qd"], rows, physics.qvel[:, self.robot.velocities], where)
+        position, _, yaw = base_pose(self.robot, physics.qpos)
+        _write(memory["last_position"], rows, position, where)
+        if self.commands.has_heading or self.commands.has_goal:
+            place = None if self.around is None else self.around.where(rows, physics, position)
+            _write(memory["command"], rows, self._aimed(rows, position, yaw, place), where)
 
     # parts
 
@@ -311,6 +320,15 @@ class LeggedLogic:
         command = torch.zeros_like(uniform[:, :3])
         drawn = self.commands.draw(uniform[:, 1:], command, self._share(rows), place)
         return uniform[:, 0], *drawn
+
+    def _aimed(self, rows: Index, position: Tensor, yaw: Tensor, place: Place | None) -> Tensor:
+        """The commands [n, 3] of `rows`, turned towards headings or led to goals where they follow these."""
+        command, commands = self.memory["command"][rows], self.commands
+        if not commands.has_goal or place is None:
+            return commands.towards(command, self.memory["heading"][rows], yaw)
+        x, y = (place.goal() - position[:, :2]).unbind(1)
+        cos, sin = torch.cos(yaw), torch.sin(yaw)
+        return commands.to_goal(torch.stack((cos * x + sin * y, cos * y - sin * x), 1))
 
     def _share(self, rows: Index) -> Tensor:
         like = self.memory["phase"][rows]
@@ -461,7 +479,15 @@ class _Drawn(Mapping[str, Tensor]):
         return len(self._layout)
 
 
-def _put(target: Tensor, where: Tensor, value: Tensor) -> None:
+def _write(target: Tensor, rows: Index, value: Tensor | float, where: Tensor | None) -> None:
+    """Write `value` [n, ...] into `rows`, or into those of all rows for which `where` [B] holds."""
+    if where is None:
+        target[rows] = value
+    else:
+        _put(target, where, value)
+
+
+def _put(target: Tensor, where: Tensor, value: Tensor | float) -> None:
     """Write `value` [B, ...] where `where` [B] holds."""
     mask = where.view(-1, *(1,) * (target.dim() - 1))
     target.copy_(torch.where(mask, value, target))

@@ -48,14 +48,16 @@ class Leaf:
     scale: float | tuple[float, ...] = 1.0
     noise: float = 0.0
     frame: str = ""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Names and sizes, where its numbers are told apart; one of the sizes may be 0: the rest."""
 
 
-def _axes(kept: tuple[int, ...]) -> Callable[[Tensor, RobotTensors], Tensor]:
+def _axes(kept: slice) -> Callable[[Tensor, RobotTensors], Tensor]:
     """The columns of a vector that a planar robot has."""
-    return lambda vector, robot: vector[:, list(kept)] if robot.is_planar else vector
+    return lambda vector, robot: vector[:, kept] if robot.is_planar else vector
 
 
-_linear, _turning, _forward = _axes((0, 2)), _axes((1,)), _axes((0,))
+_linear, _turning, _forward = _axes(slice(0, 3, 2)), _axes(slice(1, 2)), _axes(slice(0, 1))
 
 
 def _vector(planar: int, full: int = 3) -> Callable[[RobotTensors, int], int]:
@@ -115,7 +117,12 @@ def _around(name: str) -> Callable[[Seen], Tensor]:
 
 TERRAIN_LEAVES: dict[str, Leaf] = {
     "terrain_level": Leaf(_fixed(1), _around("terrain_level"), "of the hardest"),
-    "engaging_block": Leaf(_fixed(0), _around("engaging_block"), "m"),
+    "engaging_block": Leaf(
+        _fixed(0),
+        _around("engaging_block"),
+        "m",
+        parts=(("engaging_distance", 1), ("engaging_kind", 0), ("engaging_size", 2)),
+    ),
     "sidewall_distance": Leaf(_fixed(2), _around("sidewall_distance"), "m"),
     "height_scan": Leaf(_fixed(0), _around("height_scan"), "m", 5.0, 0.1, "yaw"),
 }
@@ -310,9 +317,12 @@ def _scale(leaf: Leaf, size: int) -> list[float]:
 
 
 def _components(name: str, size: int, scales: Sequence[float], noise: float) -> tuple[Component, ...]:
-    """One component where all numbers share a scale, else one for each."""
+    """One component for each part, else one where all numbers share a scale, else one for each."""
     leaf = LEAVES[name]
     facts = {"clip": CLIP, "noise": noise * leaf.noise, "frame": leaf.frame}
+    if leaf.parts:
+        rest = size - sum(count for _, count in leaf.parts)
+        return tuple(Component(part, count or rest, leaf.unit, scale=scales[0], **facts) for part, count in leaf.parts)  # type: ignore[arg-type]
     if len(set(scales)) <= 1:
         return (Component(name, size, leaf.unit, scale=scales[0] if scales else 1.0, **facts),)  # type: ignore[arg-type]
     return tuple(

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from gaitway.core.config import configuration
 from gaitway.core.ranges import INCREASING, NotNegative, Number, Positive, WholeNumber
+from gaitway.envs.episode_numbers import Index
 from gaitway.envs.legged.frame import RobotTensors
 
 Factors = Annotated[tuple[Positive, Positive], INCREASING]
@@ -164,11 +165,12 @@ class ModelDraws:
 
 
 def write_model(
-    fields: Mapping[str, Tensor], nominal: Mapping[str, Tensor], layout: Mapping[str, Tensor], rows: Tensor, of: Places
+    fields: Mapping[str, Tensor], nominal: Mapping[str, Tensor], layout: Mapping[str, Tensor], rows: Index, of: Places
 ) -> None:
     """Write what `layout` [B, ...] says about `rows` into fields of their models [B, ...], from nominal ones [...]."""
     drawn = {name: layout[name][rows] for name in layout if name in MODEL_NAMES}
-    fields["geom_friction"][rows.unsqueeze(1), of.foot_geoms, 0] = drawn["friction"].expand(-1, len(of.foot_geoms))
+    apart = rows if isinstance(rows, slice) else rows.unsqueeze(1)
+    fields["geom_friction"][apart, of.foot_geoms, 0] = drawn["friction"].expand(-1, len(of.foot_geoms))
     mass = nominal["body_mass"] * drawn["link_mass"]
     mass[:, of.base] = nominal["body_mass"][of.base] + drawn["payload"][:, 0]
     mass[:, 0] = nominal["body_mass"][0]

@@ -67,7 +67,8 @@ def first_states(
     lowest = (feet[..., 2] - robot.foot_radius).amin(1)
     height = CLEARANCE - lowest
     if terrain is not None:
-        place = place + terrain.origin(drawn) + place.new_tensor((start.ahead, 0.0))
+        place = place + terrain.origin(drawn)
+        place = torch.cat((place[:, :1] + start.ahead, place[:, 1:]), 1)
         ground = terrain.ground(rows, feet[..., :2] + place[:, None])
         height = CLEARANCE + (ground + robot.foot_radius - feet[..., 2]).amax(1)
     if start.tumbled:

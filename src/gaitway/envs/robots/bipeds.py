@@ -1,7 +1,7 @@
 """The planar Walker and the Humanoid with controllers of joint positions, for tasks of `envs/legged`.
 
 The Walker has gains of its own. The Humanoid is a proportional servo with the damping of its file: a joint of gear g
-pulls towards the target with clip(g (target - q), +-g), and actions reach over the range of each joint.
+pulls towards the target with clip(g (target - q), +-g); its action 0 is to stand with straight legs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ HUMANOID_LEGS = LeggedRobot(
     kp=_GEARS,
     kd={".*": 0.0},
     effort=_GEARS,
-    action_centre="range",
+    action_scale={".*_knee": 1.2, ".*_hip_y": 1.0, "(?!.*_(knee|hip_y)).*": 0.5},
     timestep=0.005,
     substeps=5,
     fall_height=0.8,

@@ -17,7 +17,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Literal
 
 import mujoco
 import numpy as np
@@ -88,9 +87,7 @@ class LeggedRobot:
     effort: Mapping[str, float] | None = None
     """N m; null: the limits of the file's actuators."""
     action_scale: Mapping[str, float] = field(default_factory=lambda: {".*": 0.25})
-    """rad of one unit of action."""
-    action_centre: Literal["default", "range"] = "default"
-    """What the action 0 means: the default pose, or the middle of each joint's range, with its half as the scale."""
+    """rad of one unit of action; the action 0 is the default pose."""
     timestep: Positive = 0.005
     substeps: Count = 4
     """Substeps of `timestep` seconds per control step."""
@@ -288,10 +285,7 @@ class LeggedView:
         self.foot_radius = np.array([_thickness(model, group[0]) for group in geoms])
         self.mass = float(model.body_subtreemass[self.base])
         self.pose = np.clip(robot.pose, self.low, self.high)
-        centre = (self.low + self.high) / 2 if robot.action_centre == "range" else self.pose
-        half = (self.high - self.low) / 2
-        scale = half if robot.action_centre == "range" else robot.per_joint(robot.action_scale, "action_scale")
-        self.action_offset, self.action_scale = centre, scale
+        self.action_offset, self.action_scale = self.pose, robot.per_joint(robot.action_scale, "action_scale")
         self.home = self._home()
         if (robot.pose < self.low).any() or (robot.pose > self.high).any():
             joint = robot.joint_names[int(np.argmax((robot.pose < self.low) | (robot.pose > self.high)))]

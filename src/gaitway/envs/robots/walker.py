@@ -17,7 +17,7 @@ FALLEN_PITCH = 1.4
 
 def fallen(qpos: np.ndarray, height: np.ndarray, upright: np.ndarray) -> np.ndarray:
     """[B, 9] positions and [B] torso heights -> which robots have fallen over [B]."""
-    return (height < FALLEN_HEIGHT) | (np.abs(qpos[:, 2]) > FALLEN_PITCH)
+    return (height < FALLEN_HEIGHT) | (abs(qpos[:, 2]) > FALLEN_PITCH)
 
 
 WALKER = Robot(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from mujoco.batch import Batch
+from torch import Tensor
 
 from gaitway.core.config import configuration
 from gaitway.core.ranges import NotNegative, WholeNumber
@@ -21,6 +22,7 @@ from gaitway.envs.batch_task import Arrays, BatchTask, Rows
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import as_index, position_components, velocity_components
 from gaitway.envs.task_options import resolve_options
+from gaitway.envs.tensor_task import TensorTask
 from gaitway.envs.vec_env import ObservationGroup
 
 HEIGHT_RANGES = {"walker": (0.6, 1.2), "humanoid": (0.59, 1.19)}
@@ -81,13 +83,18 @@ class LocomotionTask(BatchTask):
         self.options = options
         self.robot = get_robot(id.partition("/")[0])
         self.max_episode_steps = config.max_episode_steps
-        self._height_range = HEIGHT_RANGES[self.robot.name]
+        self.height_range = HEIGHT_RANGES[self.robot.name]
         # hidden entries are the first of qpos, where every component has size 1
         hidden, parts = self.robot.horizontal_indices, position_components(self.model) + velocity_components(self.model)
         components = tuple(part for index, part in enumerate(parts) if index not in hidden)
         shown = [index for index in range(self.robot.nq + self.robot.nv) if index not in hidden]
-        self._shown = as_index(shown)
+        self.shown = as_index(shown)
         self.groups = (ObservationGroup("policy", components, (len(shown),)),)
+
+    def on_tensors(self, like: Tensor) -> TensorTask:
+        from gaitway.envs.tasks.locomotion_on_tensors import LocomotionOnTensors
+
+        return LocomotionOnTensors(self, like)
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
@@ -104,13 +111,13 @@ class LocomotionTask(BatchTask):
         robot, target = self.robot, self.config.target_speed
         height, tilt = self.qpos[:, robot.height_index], robot.tilt(self.qpos)
         speed = (self.qpos[:, robot.forward_index] - self._x_before) / self.control_dt
-        reward[:] = locomotion_reward(height, tilt, speed, target, self._height_range)
+        reward[:] = locomotion_reward(height, tilt, speed, target, self.height_range)
         terminated[:] = robot.fallen(self.qpos, height)
         metrics["speed"][:] = speed
         metrics["fell"][:] = terminated
 
     def observe(self, rows: Rows, out: Arrays) -> None:
-        out["policy"][:] = self.motion[rows][:, self._shown]
+        out["policy"][:] = self.motion[rows][:, self.shown]
 
 
 def walker_run(options: Mapping[str, Any]) -> LocomotionTask:

@@ -6,7 +6,7 @@ import torch
 
 from gaitway.envs.legged.terrain.config import DepthConfig, TerrainConfig
 from gaitway.envs.legged.terrain.depth import FAR, DepthCamera
-from gaitway.envs.legged.terrain.levels import UNKNOWN, first_level, next_level
+from gaitway.envs.legged.terrain.levels import UNKNOWN, first_level, graduated, next_level
 from gaitway.envs.legged.terrain.tiles import Tiles
 
 LIKE = torch.zeros(0, dtype=torch.float64)
@@ -19,6 +19,12 @@ def numbers(*values: float) -> torch.Tensor:
 def test_levels_go_up_and_down_and_up_wins() -> None:
     up, down = torch.tensor([True, False, True, False, True]), torch.tensor([False, True, True, True, False])
     assert next_level(numbers(3, 3, 3, 0, 9), up, down).tolist() == [4, 2, 4, 0, 10]
+
+
+def test_whoever_passed_the_hardest_virtual_level_begins_anew() -> None:
+    level, solid = graduated(numbers(10, 10, 4, 9), numbers(0, 1, 0, 0))
+    assert level.tolist() == [UNKNOWN, 10, 4, 9]
+    assert solid.tolist() == [1, 1, 0, 0]
 
 
 def test_where_levels_begin() -> None:

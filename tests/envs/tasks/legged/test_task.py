@@ -357,3 +357,16 @@ def test_options_that_differ_are_told() -> None:
     noise = {part.name: part.noise for part in task.groups[0].components}
     assert noise["ang_vel"] == 0.1
     assert dataclasses.asdict(task.groups[0].components[0])["scale"] == 0.25
+
+
+def test_the_action_0_of_the_humanoid_is_to_stand() -> None:
+    """Its servos are too weak to balance: for a second it stands on straight legs."""
+    options = {"noise": 0.0, "start": {"joints": 0.0, "velocity": 0.0}, "commands": {"stand": 1.0}}
+    task = make_legged("humanoid/velocity", options)
+    env = MujocoBatchEnv(task, 1, num_threads=1)
+    knees = task.view.positions[[task.legged.joint_names.index(f"{side}_knee") for side in ("right", "left")]]
+    for _ in range(40):
+        assert not env.step(torch.zeros(1, 21)).terminated.any()
+        assert abs(task.qpos[0, knees]).max() < 0.1
+    assert task.qpos[0, 2] > 1.2
+    env.close()

@@ -155,7 +155,11 @@ def test_stored_states_bring_their_boxes_along() -> None:
     assert torch.equal(one.obs["policy"], two.obs["policy"])
 
 
-@pytest.mark.parametrize("id", ["pup12/velocity_rough", "pup12/field_lite", "pup12/field"])
+SHORT = ["pup12/velocity_rough", "pup12/field_lite", "pup12/field"]
+LONG = [pytest.param(id, marks=pytest.mark.long) for id in TERRAIN_IDS if id not in SHORT]
+
+
+@pytest.mark.parametrize("id", [*SHORT, *LONG])
 def test_the_contract_holds(id: str) -> None:
     """Batch sizes, seeds, stored states and scenarios bit for bit: levels, boxes, images and noise."""
     report = check_env(lambda num_envs, seed: make_env(id, num_envs, seed, num_threads=1, **EVERYTHING), steps=14)
@@ -233,6 +237,82 @@ def test_virtual_obstacles_are_seen_and_touch_nothing() -> None:
     assert ghost[2] > 0.1
 
 
+def test_obstacles_are_virtual_first() -> None:
+    """Row 0 meets a virtual bar and row 1 a solid one, in one batch; evaluations have solid ones."""
+    options = {**NOMINAL, "terrain": {"virtual_first": True}, "endings": [], "episode_seconds": 0.04}
+    options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 2.1}
+    env, task = made("pup12/field_crawl", 2, **options)
+    assert task.layout["solid"].tolist() == [0.0, 0.0]
+    bars = {"critical": np.full((2, 3), 0.2), "extent": np.full((2, 3), 0.5), "level": np.full(2, 9.0)}
+    env.load_scenario(bars | {"solid": np.array([0.0, 1.0])})
+    state = env.state_dict()
+    step = env.step(zeros(env))
+    frame = task._logic.frame
+    assert frame is not None
+    assert frame.trunk_force[0] == 0.0
+    assert frame.trunk_force[1] > 1.0
+    assert step.metrics["solid"].tolist() == [0.0, 1.0]
+    env.load_state_dict(state)  # contacts are part of what is restored
+    assert torch.equal(env.step(zeros(env)).reward, step.reward)
+    task.qpos[:, 0] = 8.0  # both have passed; the first one has not touched anything, and goes on with solid ones
+    task.memory["penetrated"][0] = 0.0
+    env.step(zeros(env))
+    assert task.layout["solid"].tolist() == [1.0, 1.0]
+    assert task.layout["level"][0] <= 2.0  # from the easiest levels on
+    judge = MujocoBatchEnv(make_legged("pup12/field_crawl", options), 2, purpose="evaluation", num_threads=1)
+    assert judge.task.layout["solid"].tolist() == [1.0, 1.0]
+
+
+def test_whoever_reaches_into_virtual_obstacles_stays_with_them() -> None:
+    env, task = made(
+        "pup12/field_crawl", 2, **NOMINAL, terrain={"virtual_first": True}, endings=[], episode_seconds=0.02
+    )
+    bars = {"critical": np.full((2, 3), 0.2), "extent": np.full((2, 3), 0.5), "level": np.array([9.0, 3.0])}
+    env.load_scenario(bars)
+    task.qpos[:, 0] = 8.0
+    task.memory["penetrated"][:] = 0.1 * 1.5  # a tenth of a metre deep, all the way through three bars
+    env.step(zeros(env))
+    assert task.layout["solid"].tolist() == [0.0, 0.0]
+    assert task.layout["level"].tolist() == [9.0, 3.0]
+
+
+def test_goals_lie_behind_the_next_obstacle() -> None:
+    """One robot looks along the track, one to the left: it turns back, and walks when the goal is ahead."""
+    options = {**NOMINAL, "commands": {"sampler": "goal", "x": [0.0, 0.8], "y": [-0.3, 0.3]}}
+    options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 1.0}
+    env, task = made("pup12/field_walk", 2, **options)
+    env.load_scenario({"extent": np.zeros((2, 3))})
+    shown = task.memory["command"].copy()
+    # at x = 1 the obstacle at 2 m is engaged (0.8 m of the block are behind), and its goal is at 3 m: 2 m ahead
+    np.testing.assert_allclose(shown, [[0.8, 0.0, 0.0]] * 2, atol=0.02)
+    task.qpos[1, 3:7] = [np.sqrt(0.5), 0.0, 0.0, np.sqrt(0.5)]  # to the left: the goal is to the right
+    env.step(zeros(env))
+    np.testing.assert_allclose(task.memory["command"][0, 0], 0.8)
+    np.testing.assert_allclose(task.memory["command"][1], [0.0, -0.3, -1.0])
+    with pytest.raises(ValueError, match="only tracks have goals"):
+        make_legged("pup12/velocity", {"commands": {"sampler": "goal"}})
+
+
+def test_late_images_are_those_of_earlier_steps() -> None:
+    """The same robots with and without delay: at most 10 steps, and more than 9, are 10."""
+    seen = {"depth": ["forward_depth"]}
+    common = {**NOMINAL, "observations": seen, "endings": []}
+    now, _ = made("pup12/field_crawl", 3, **common)
+    late, task = made("pup12/field_crawl", 3, **common, terrain={"depth": {"delay": [0.19, 0.2]}})
+    past = [now.reset(0)["depth"].clone()]
+    first = late.reset(0)["depth"].clone()
+    assert torch.equal(first, past[0])
+    for number in range(1, 30):
+        past.append(now.step(zeros(now)).obs["depth"].clone())
+        found = late.step(zeros(late)).obs["depth"]
+        assert torch.equal(found, past[max(number - 10, 0)]), number
+        if number == 14:
+            state = late.state_dict()
+    late.load_state_dict(state)
+    assert torch.equal(late.step(zeros(late)).obs["depth"], past[5])
+    assert task.memory["depth_image"].shape == (3, 3, 1, 24, 32)
+
+
 def test_levels_belong_to_rows_and_move() -> None:
     env, task = made("pup12/field_walk", 6, seed=1, episode_seconds=0.1, **NOMINAL)
     levels = task.layout["level"].copy()
@@ -272,6 +352,19 @@ def test_the_end_of_a_track_is_a_success() -> None:
     assert env.step(zeros(env)).terminated.tolist() == [False, True]
 
 
+def test_the_kind_of_an_obstacle_has_a_name_of_its_own() -> None:
+    """A mutex selects by it."""
+    env, _ = made("pup12/field_lite", 2)
+    parts = env.spec.group("policy").components
+    begin = {part.name: sum(each.size for each in parts[:number]) for number, part in enumerate(parts)}
+    assert [(part.name, part.size) for part in parts if part.name.startswith("engaging")] == [
+        ("engaging_distance", 1), ("engaging_kind", 5), ("engaging_size", 2)
+    ]  # fmt: skip
+    kind = env.reset()["policy"][:, begin["engaging_kind"] :][:, :5]
+    assert kind.sum(1).tolist() == [1.0, 1.0]
+    assert kind.max(1).values.tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -281,6 +374,8 @@ def test_the_end_of_a_track_is_a_success() -> None:
         ({"terrain": {"obstacles": ["stairs_up"], "onehot_width": 5}}, "onehot_width=5 has no place for 'stairs_up'"),
         ({"terrain": {"obstacles": ["tilt"], "lite": True}}, "a lite track has no 'tilt'"),
         ({"terrain": {"obstacles": ["jump"], "virtual": True}}, "'jump' is the ground itself"),
+        ({"terrain": {"obstacles": ["jump"], "virtual_first": True}}, "'jump' is the ground itself"),
+        ({"terrain": {"level": 3, "virtual_first": True}}, "virtual_first needs levels that rise"),
         ({"terrain": {"kind": "flat"}}, "only tracks have"),
         ({"terrain": {"kind": "tiles"}, "rewards": []}, "lists engaging_block, and the terrain has"),
         ({"robot": "pup4"}, "pup4 moves in a plane"),

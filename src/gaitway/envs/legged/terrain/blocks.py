@@ -15,6 +15,8 @@ from gaitway.envs.legged.terrain.track import BLOCK, EXTENT, FLOOR, WIDTH, Track
 
 NEAR = 1.2
 """The next obstacle is engaged from this distance on (m)."""
+GOAL = 1.0
+"""How far behind an obstacle its goal lies (m)."""
 MARGIN, BEHIND = 0.1, -0.5
 """A robot is off the track so far beside it, or behind its beginning (m)."""
 FALLEN = 0.25
@@ -86,11 +88,20 @@ class Place:
         following = (self.number + 1).clamp(max=self.track.blocks)
         return self.position[:, 2] < torch.minimum(floor, self._of(self.track.floor, following)) - FALLEN
 
+    def engaged(self) -> Tensor:
+        """The number of the block whose obstacle matters [n]."""
+        moves_on = (self.along + self.rear > self.extent) & (self.along > BLOCK - NEAR)
+        return self.number + (moves_on & (self.number < self.track.blocks))
+
+    def goal(self) -> Tensor:
+        """A point on the middle line of the track, behind the obstacle that matters [n, 2]."""
+        number = self.engaged()
+        x = BLOCK * number + self._of(self.track.extent, number) + GOAL
+        return torch.stack((x, torch.zeros_like(x)), 1)
+
     def engaging(self) -> Tensor:
         """Distance to the obstacle that matters [n], its kind as a one-hot, its extent and critical number."""
-        track = self.track
-        moves_on = (self.along + self.rear > self.extent) & (self.along > BLOCK - NEAR) & (self.number < track.blocks)
-        number = self.number + moves_on
+        track, number = self.track, self.engaged()
         kind, extent, critical = (self._of(table, number) for table in (track.kind, track.extent, track.critical))
         distance = BLOCK * number - self.position[:, 0]
         nothing = self.is_off()
@@ -101,6 +112,14 @@ class Place:
         distance = torch.where(self.is_off(), none, distance)
         info = torch.stack((extent, critical), 1) * ~nothing[:, None]
         return torch.cat((distance[:, None], track.one_hot(kind), info), 1)
+
+    def way_through(self) -> Tensor:
+        """Metres of obstacles that the whole robot has passed [n]."""
+        track = self.track
+        begins = BLOCK * torch.arange(track.blocks + 1, dtype=self.rear.dtype, device=self.rear.device)
+        extent = track.extent[self.rows]
+        passed = (self.position[:, 0] + self.rear)[:, None] > begins + extent
+        return (extent * passed).sum(1)
 
     def penetration(self) -> Tensor:
         """How deep each point is inside the obstacle of its block [n, K] (m)."""

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from gaitway.core.config import configuration, did_you_mean
-from gaitway.core.ranges import Count, NotNegative, Range, Share
+from gaitway.core.ranges import INCREASING, Count, NotNegative, Range, Share
 from gaitway.envs.legged.terrain.obstacles import LEVELS, OBSTACLES, SHORT_WIDTH, STEEP
 from gaitway.envs.legged.terrain.tile_shapes import TILES
 
@@ -23,6 +23,8 @@ class DepthConfig:
     """float32: depth / 2 m - 0.5; uint8: 255 for 2 m."""
     refresh: Count = 5
     """Steps for which an image is held; instances take turns."""
+    delay: Annotated[tuple[NotNegative, NotNegative], INCREASING] | None = None
+    """Seconds after which an image is seen, drawn for each episode; null: at once."""
     noise: NotNegative = 1.0
     """Factor of the noise of depths."""
     dropped: Share = 0.01
@@ -50,6 +52,9 @@ class TerrainConfig:
     """Obstacles that simple gaits can pass."""
     virtual: bool = False
     """Bars, walls and hurdles are seen and counted as penetrated, and touch nothing."""
+    virtual_first: bool = False
+    """Robots meet virtual obstacles until they have passed the hardest level without reaching into them, then solid
+    ones, from the easiest levels on (training alone; evaluations have solid ones)."""
     onehot_width: Literal[5, 11] = 11
     """Kinds that `engaging_block` tells; with 5 a step down is a jump of negative height."""
     walk_in_gap: bool = False
@@ -69,5 +74,7 @@ class TerrainConfig:
         if self.lite and (hard := [name for name in self.obstacles if OBSTACLES[name].lite is None]):
             raise ValueError(f"a lite track has no {hard[0]!r}, which no simple gait can pass; leave it out")
         solid = [name for name in self.obstacles if name not in ("walk", "tilt", "crawl", "hurdle")]
-        if self.virtual and solid:
+        if self.virtual_first and (self.virtual or self.level is not None or not self.curriculum):
+            raise ValueError("virtual_first needs levels that rise: leave virtual and level out, and curriculum true")
+        if (self.virtual or self.virtual_first) and solid:
             raise ValueError(f"virtual obstacles are tilt, crawl and hurdle; {solid[0]!r} is the ground itself")

@@ -27,8 +27,13 @@ CAMERA_DRAWS = 4
 class DepthCamera:
     """Images [rows, columns]; the first row looks up, the first column to the left."""
 
-    def __init__(self, config: DepthConfig, like: Tensor) -> None:
+    def __init__(self, config: DepthConfig, like: Tensor, dt: float = 0.02) -> None:
+        """`dt` is the time of a step, in which delays are counted."""
         self.config = config
+        self.delays = None if config.delay is None else (config.delay[0] / dt, config.delay[1] / dt)
+        """The least and the most steps by which images are late."""
+        self.kept = 1 if self.delays is None else math.ceil(self.delays[1] / config.refresh) + 1
+        """Images that are kept until they are seen."""
         rows, columns = config.rows, config.columns
         focus = columns / 2 / math.tan(FIELD / 2)
         right = (torch.arange(columns, dtype=torch.float64) + 0.5 - columns / 2) / focus
@@ -46,6 +51,14 @@ class DepthCamera:
     @property
     def shape(self) -> tuple[int, int, int]:
         return 1, self.config.rows, self.config.columns
+
+    def seen(self, taken: Tensor, elapsed: Tensor, delay: Tensor) -> Tensor:
+        """Which image, newest first, is seen [n]: the newest that is as old as `delay` [n] steps, or the oldest.
+
+        `taken` [n, kept] are the steps of the episode at which they were taken, `elapsed` [n] is the present one.
+        """
+        too_new = taken > (elapsed.to(delay.dtype) - delay)[:, None]
+        return too_new.sum(1).clamp(max=self.kept - 1)
 
     @property
     def dtype(self) -> torch.dtype:

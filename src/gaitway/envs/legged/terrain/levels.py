@@ -12,6 +12,9 @@ UNKNOWN = -1.0
 """The next level of a robot that has achieved nothing yet."""
 FIRST_LEVELS = 3
 """Training begins on one of so many."""
+CLEAN = 0.02
+"""Level up among virtual obstacles: the deepest point of the robot was inside by at most so much (m), as a mean over
+the way through them."""
 MOVED = 1.0
 """Robots that were told to walk less than this (m) never move down."""
 
@@ -20,6 +23,13 @@ def next_level(level: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """Levels [n] after episodes; up wins where both hold. `LEVELS`, one beyond the top, stands for any."""
     change = torch.where(up, torch.ones_like(level), -down.to(level.dtype))
     return (level + change).clamp(min=0.0)
+
+
+def graduated(planned: Tensor, solid: Tensor) -> tuple[Tensor, Tensor]:
+    """Planned levels [n], and who meets solid obstacles from now on [n]: whoever has passed the hardest virtual ones
+    begins anew."""
+    passed = (planned >= LEVELS) & (solid == 0.0)
+    return torch.where(passed, torch.full_like(planned, UNKNOWN), planned), torch.maximum(solid, passed.to(solid.dtype))
 
 
 def first_level(config: TerrainConfig, trains: bool, planned: Tensor, uniform: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from gaitway.envs.legged.terrain import scan
 from gaitway.envs.legged.terrain.blocks import BodyPoints, Place
 from gaitway.envs.legged.terrain.config import TerrainConfig
 from gaitway.envs.legged.terrain.depth import CAMERA_DRAWS, DepthCamera
-from gaitway.envs.legged.terrain.levels import UNKNOWN, first_level, next_level, share_of
+from gaitway.envs.legged.terrain.levels import CLEAN, UNKNOWN, first_level, graduated, next_level, share_of
 from gaitway.envs.legged.terrain.obstacles import ID
 from gaitway.envs.legged.terrain.tiles import Tiles
 from gaitway.envs.legged.terrain.track import BLOCK, Track
@@ -23,20 +23,26 @@ from gaitway.envs.vec_env import Pooled
 INFO = 3
 """Numbers of `engaging_block` besides its one-hot."""
 LEVEL_METRIC, SUCCESS = "terrain_level", "success"
-DEPTH = "depth_image"
+SOLID = "solid"
+"""Whether bars, walls and hurdles of an episode touch robots, 1 or 0."""
+DEPTH, TAKEN, DELAY = "depth_image", "depth_taken", "depth_delay"
 
 
 class Surroundings:
     """The terrain of B robots and how they perceive it; `used` are the leaves of observations that somebody sees."""
 
-    def __init__(self, config: TerrainConfig, points: BodyPoints | None, used: Collection[str], like: Tensor) -> None:
+    def __init__(
+        self, config: TerrainConfig, points: BodyPoints | None, used: Collection[str], like: Tensor, dt: float = 0.02
+    ) -> None:
+        """`dt` is the time of a step."""
         self.config, self.points = config, points
         self.terrain: Tiles | Track = Tiles(config, like) if config.kind == "tiles" else Track(config, like)
         self.track = self.terrain if isinstance(self.terrain, Track) else None
-        self.camera = DepthCamera(config.depth, like) if "forward_depth" in used else None
+        self.camera = DepthCamera(config.depth, like, dt) if "forward_depth" in used else None
+        self._is_late = self.camera is not None and self.camera.delays is not None
         self._used = set(used)
         self._grid = scan.grid(config.scan, like)
-        self.draws = 1 + CAMERA_DRAWS + self.terrain.draws
+        self.draws = 1 + CAMERA_DRAWS + self.terrain.draws + self._is_late
 
     @staticmethod
     def leaf_sizes(config: TerrainConfig) -> dict[str, int]:
@@ -51,16 +57,26 @@ class Surroundings:
     # state
 
     def layout_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {**self.terrain.layout_shapes(), "camera": (CAMERA_DRAWS,)}
+        late: dict[str, tuple[int, ...]] = {DELAY: ()} if self._is_late else {}
+        first: dict[str, tuple[int, ...]] = {SOLID: ()} if self.config.virtual_first else {}
+        return {**self.terrain.layout_shapes(), "camera": (CAMERA_DRAWS,), **late, **first}
 
     def memory_shapes(self) -> dict[str, tuple[int, ...]]:
         """What an episode carries."""
-        return {"progress": (), "asked": ()}
+        return {"progress": (), "asked": (), **({"penetrated": ()} if self.config.virtual_first else {})}
 
     def lasting_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """What outlives an episode, and types: the level that comes next, and the image that is held."""
+        """What outlives an episode, and types: the level that comes next, and whether obstacles are solid then; the
+        image that is held; where images are seen late, those that wait, newest first, and when they were taken."""
         found: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"next_level": ((), torch.float64)}
-        return found if self.camera is None else {**found, DEPTH: (self.camera.shape, self.camera.dtype)}
+        if self.config.virtual_first:
+            found["next_solid"] = ((), torch.float64)
+        camera = self.camera
+        if camera is None:
+            return found
+        if not self._is_late:
+            return {**found, DEPTH: (camera.shape, camera.dtype)}
+        return {**found, DEPTH: ((camera.kept, *camera.shape), camera.dtype), TAKEN: ((camera.kept,), torch.float64)}
 
     def attach(self, memory: Mapping[str, Tensor], layout: Mapping[str, Tensor], trains: bool) -> None:
         self._memory, self._layout, self.trains = memory, layout, trains
@@ -69,6 +85,8 @@ class Surroundings:
     def forget_levels(self) -> None:
         """Every robot is about to begin for the first time."""
         self._memory["next_level"].fill_(UNKNOWN)
+        if self.config.virtual_first:
+            self._memory["next_solid"].zero_()
 
     # beginnings
 
@@ -77,7 +95,12 @@ class Surroundings:
         level = first_level(self.config, self.trains, self._memory["next_level"][rows], uniform[:, 0])
         camera, rest = uniform[:, 1 : 1 + CAMERA_DRAWS], uniform[:, 1 + CAMERA_DRAWS :]
         mount = torch.zeros_like(camera) if self.camera is None else self.camera.mount(camera)
-        drawn = {**self.terrain.draw(rest, place, level), "camera": mount}
+        drawn = {**self.terrain.draw(rest[:, : self.terrain.draws], place, level), "camera": mount}
+        if self.camera is not None and self.camera.delays is not None:
+            least, most = self.camera.delays
+            drawn[DELAY] = least + (most - least) * rest[:, -1]
+        if self.config.virtual_first:
+            drawn[SOLID] = self._memory["next_solid"][rows] if self.trains else torch.ones_like(level)
         self.terrain.place(rows, drawn)
         return drawn
 
@@ -127,6 +150,10 @@ class Surroundings:
         memory["asked"].add_(speed * frame.dt)
         metrics = {LEVEL_METRIC: self._layout["level"]}
         place = frame.place
+        if self.config.virtual_first and place is not None:
+            forwards = frame.velocity[:, 0].clamp(min=0.0) * frame.dt
+            memory["penetrated"].add_(place.penetration().amax(1) * forwards)
+            metrics[SOLID] = self._layout[SOLID]
         if place is None:
             kinds = self._layout["tile"]
             for number, name in enumerate(self.config.tiles):
@@ -153,7 +180,7 @@ class Surroundings:
         kinds = (
             f"{what}_{name}_episode" for name in dict.fromkeys(self.config.obstacles) for what in ("met", "passed")
         )
-        return LEVEL_METRIC, SUCCESS, "traverse", *kinds
+        return LEVEL_METRIC, *((SOLID,) if self.config.virtual_first else ()), SUCCESS, "traverse", *kinds
 
     @property
     def reductions(self) -> dict[str, str]:
@@ -182,7 +209,21 @@ class Surroundings:
         """Plan the levels of the next episodes where `ended` [B]."""
         up, down = self.terrain.achieved(self._memory, frame.position, frame.terminated)
         planned = self._memory["next_level"]
-        planned.copy_(torch.where(ended, next_level(self._layout["level"], up, down), planned))
+        if not self.config.virtual_first:
+            planned.copy_(torch.where(ended, next_level(self._layout["level"], up, down), planned))
+            return
+        assert frame.place is not None
+        solid, next_solid = self._layout[SOLID], self._memory["next_solid"]
+        clean = self._memory["penetrated"] <= CLEAN * frame.place.way_through()
+        level, firm = graduated(next_level(self._layout["level"], up & ((solid > 0.0) | clean), down), solid)
+        planned.copy_(torch.where(ended, level, planned))
+        next_solid.copy_(torch.where(ended, firm, next_solid))
+
+    def contacts(self, rows: Index) -> Tensor | None:
+        """Which boxes of the tracks of `rows` are solid, bool [n, K]; None where that is never drawn."""
+        if self.track is None or not self.config.virtual_first:
+            return None
+        return ~self.track.hanging(rows) | (self._layout[SOLID][rows] > 0.0)[:, None]
 
     # images
 
@@ -196,10 +237,26 @@ class Surroundings:
         assert self.camera is not None
         return self.camera.rays(position, rotation, self._layout["camera"][rows])
 
-    def hold(self, rows: Tensor, distance: Tensor, uniform: Tensor | None) -> None:
-        """Take the images that distances [n, P] along these rays make."""
+    def hold(
+        self, rows: Tensor, distance: Tensor, uniform: Tensor | None, elapsed: Tensor, is_new: bool = False
+    ) -> None:
+        """Take the images that distances [n, P] along these rays make, in step `elapsed` [n] of their episodes; those
+        of a new episode have no others before them."""
         assert self.camera is not None
-        self._memory[DEPTH][rows] = self.camera.image(distance, uniform)
+        image, memory = self.camera.image(distance, uniform), self._memory
+        if not self._is_late:
+            memory[DEPTH][rows] = image
+        elif is_new:
+            memory[DEPTH][rows] = image[:, None].expand(-1, self.camera.kept, -1, -1, -1)
+            memory[TAKEN][rows] = 0.0
+        else:
+            memory[DEPTH][rows] = torch.cat((image[:, None], memory[DEPTH][rows][:, :-1]), 1)
+            memory[TAKEN][rows] = torch.cat((elapsed[:, None].to(memory[TAKEN]), memory[TAKEN][rows][:, :-1]), 1)
 
-    def image(self, rows: Index) -> Tensor:
-        return self._memory[DEPTH][rows]
+    def image(self, rows: Index, elapsed: Tensor) -> Tensor:
+        """What is seen [n, ...] in step `elapsed` [n] of their episodes."""
+        held = self._memory[DEPTH][rows]
+        if self.camera is None or not self._is_late:
+            return held
+        which = self.camera.seen(self._memory[TAKEN][rows], elapsed, self._layout[DELAY][rows])
+        return held[torch.arange(len(held), device=held.device), which]

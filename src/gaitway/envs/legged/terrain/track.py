@@ -66,6 +66,9 @@ class Track:
         self._low, self._high = (like.new_tensor([each.extent[end] for each in kinds]) for end in (0, 1))
         self._both = like.new_tensor([each.both_signs for each in kinds])
         self.length = BLOCK * (config.blocks + 1)
+        side = WIDTH / 2 + SIDE_WIDTH / 2
+        self._parked, self._sides = like.new_tensor((0.0, 0.0, PARKED)), like.new_tensor((side, -side))
+        self._straight = like.new_tensor((1.0, 0.0, 0.0, 0.0))
 
     def layout_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"level": (), **dict.fromkeys(("kind", "extent", "critical"), (self.blocks,))}
@@ -166,6 +169,13 @@ class Track:
     def num_boxes(self) -> int:
         return PER_BLOCK * (self.blocks + 1) + 2
 
+    def hanging(self, rows: Index) -> Tensor:
+        """Which boxes of `rows` are bars, walls and hurdles, bool [n, K]: those that may be virtual."""
+        kind = self.kind[rows][..., None]
+        part = torch.arange(PER_BLOCK, dtype=kind.dtype, device=kind.device)
+        hangs = ((kind == TILT) | (kind == CRAWL) | (kind == HURDLE)) & (part > 0)
+        return torch.cat((hangs.flatten(1), torch.zeros_like(hangs[:, 0, :2])), 1)
+
     def boxes(self, rows: Index) -> tuple[Tensor, Tensor, Tensor]:
         """Middles [n, K, 3], half sizes [n, K, 3] and quaternions [n, K, 4] of the boxes of `rows`."""
         kind, floor, critical = (
@@ -198,21 +208,20 @@ class Track:
         angle = torch.where(first, slope.atan(), none).flatten(1)
         middle, half = _tilted(middle, half, upper[..., 2], angle)
         away = ~used.flatten(1)[..., None]
-        middle = torch.where(away, middle.new_tensor((0.0, 0.0, PARKED)), middle)
+        middle = torch.where(away, self._parked, middle)
         half = torch.where(away, half.new_full((3,), 0.01), half)
         turn = torch.zeros_like(angle)
         turn = torch.stack((torch.cos(angle / 2), turn, -torch.sin(angle / 2), turn), -1)
-        walls = self._side_walls(rows, turn)
+        walls = self._side_walls(rows)
         return tuple(torch.cat(pair, 1) for pair in zip((middle, half, turn), walls, strict=True))  # type: ignore[return-value]
 
-    def _side_walls(self, rows: Index, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _side_walls(self, rows: Index) -> tuple[Tensor, Tensor, Tensor]:
         top = self.side_top[rows][:, None]
         length, height = (self.length + RUN_IN + RUN_OUT) / 2, (top - PIT) / 2
-        side = WIDTH / 2 + SIDE_WIDTH / 2
-        y = top.new_tensor((side, -side)).expand(len(top), 2)
+        y = self._sides.expand(len(top), 2)
         middle = torch.stack((0.0 * y + length - RUN_IN, y, (0.0 * y + top + PIT) / 2), -1)
         half = torch.stack((0.0 * y + length, 0.0 * y + SIDE_WIDTH / 2, 0.0 * y + height), -1)
-        return middle, half, like.new_tensor((1.0, 0.0, 0.0, 0.0)).expand(len(top), 2, 4)
+        return middle, half, self._straight.expand(len(top), 2, 4)
 
     def one_hot(self, kind: Tensor) -> Tensor:
         """Kinds [n] as [n, onehot_width]; with a width of 5 a step down is a jump."""

@@ -25,6 +25,7 @@ from gaitway.envs.legged.terrain.tiles import Tiles
 from gaitway.envs.legged.terrain.track import PER_BLOCK, PIT, Track
 from gaitway.envs.robots import world
 from gaitway.envs.robots.legged import FEET, LINKS, TERRAIN, LeggedView, RobotError
+from gaitway.envs.robots.registry import get_legged_robot
 from gaitway.envs.tasks.legged.model import LIKE
 from gaitway.envs.vec_env import Component, ObservationGroup
 
@@ -32,6 +33,8 @@ BODY_FIELDS = ("xpos", "xquat", "cvel", "subtree_com")
 """What tells where points of a robot are, and how fast."""
 BOX_FIELDS = ("geom_pos", "geom_size", "geom_quat")
 """What places a box."""
+CONTACT_FIELDS = ("geom_contype", "geom_conaffinity")
+"""What makes a box solid."""
 TERRAIN_GROUP = np.array([1, 0, 0, 0, 0, 0], dtype=np.uint8)
 """Geoms that rays see: terrain is in group 0, robots are not."""
 ROBOT_GROUP = 2
@@ -45,15 +48,18 @@ BELOW = 0.05
 """Thickness of a height field below its lowest point (m)."""
 
 
-def surroundings(config: LeggedConfig) -> Surroundings | None:
+def surroundings(config: LeggedConfig, like: Tensor = LIKE) -> Surroundings | None:
     """The terrain of a task; None for a plane."""
     if config.terrain.kind != "track":
         for term in config.terms:
             if term.name in TRACK_TERMS and term.weight:
                 raise ValueError(f"rewards lists {term.name}, which only tracks have; write terrain.kind=track")
+        if config.commands.sampler == "goal":
+            raise ValueError("commands.sampler is goal, and only tracks have goals; write terrain.kind=track")
     if config.terrain.kind == "flat":
         return None
-    return Surroundings(config.terrain, None, listed(config.observations), LIKE)
+    robot = get_legged_robot(config.robot)
+    return Surroundings(config.terrain, None, listed(config.observations), like, robot.timestep * robot.substeps)
 
 
 def check_robot(config: LeggedConfig, view: LeggedView) -> None:
@@ -140,16 +146,27 @@ def _box(number: int) -> str:
     return f"terrain_{number}"
 
 
+def box_numbers(model: mujoco.MjModel, track: Track) -> tuple[int, int]:
+    """The first geom of the pool of boxes, and the one after the last."""
+    numbers = [model.geom(_box(number)).id for number in range(track.num_boxes)]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    return numbers[0], numbers[-1] + 1
+
+
 class BoxPool:
     """The boxes of a batch, [B, K, ...] each; whoever writes them calls `set_const` afterwards."""
 
     def __init__(self, batch: Batch, model: mujoco.MjModel, around: Surroundings) -> None:
         assert around.track is not None
         self._track = around.track
-        numbers = [model.geom(_box(number)).id for number in range(self._track.num_boxes)]
-        first, last = numbers[0], numbers[-1] + 1
-        assert numbers == list(range(first, last))
+        self._around = around
+        first, last = box_numbers(model, self._track)
         self._fields = [torch.from_numpy(batch.expand(name))[:, first:last] for name in BOX_FIELDS]
+        self._bits = [
+            (torch.from_numpy(batch.expand(name))[:, first:last], bits)
+            for name, bits in zip(CONTACT_FIELDS, (TERRAIN, FEET | LINKS), strict=True)
+            if around.config.virtual_first
+        ]
 
     def paint(self, index: int, model: mujoco.MjModel) -> None:
         """Bars, walls and hurdles of one instance in a colour of their own; other boxes are ground."""
@@ -163,6 +180,10 @@ class BoxPool:
     def write(self, rows: Tensor) -> None:
         for field, value in zip(self._fields, self._track.boxes(rows), strict=True):
             field[rows] = value
+        solid = self._around.contacts(rows)
+        if solid is not None:
+            for field, bits in self._bits:
+                field[rows] = bits * solid.to(field.dtype)
 
 
 def body_points(view: LeggedView) -> BodyPoints:

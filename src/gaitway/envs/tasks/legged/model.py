@@ -20,7 +20,7 @@ POSE_WEIGHTS = (1.0, 1.0, 0.1)
 """Of hip, thigh and calf in the term `pose`."""
 RESIDUAL_SCALE, DELTA_SCALE = 0.15, 0.5
 LIKE = torch.zeros(0, dtype=torch.float64)
-"""Type and device of everything."""
+"""Type and device of everything on MuJoCo's batch."""
 
 
 def robot_tensors(view: LeggedView, action_scale: float | None = None) -> RobotTensors:
@@ -129,9 +129,9 @@ def make_actions(config: LeggedConfig, legged: LeggedRobot, robot: RobotTensors)
         leg = legged.leg
         if leg is None or robot.size != 12 or robot.is_planar:
             raise RobotError(f"{legged.name} has no leg geometry, which {config.action} needs; write leg for it")
-        offsets = torch.tensor(OFFSETS[config.gait.name], dtype=torch.float64)
-        front = torch.tensor((1.0, 1.0, -1.0, -1.0), dtype=torch.float64)
-        side = torch.tensor((1.0, -1.0, 1.0, -1.0), dtype=torch.float64)
+        offsets = robot.pose.new_tensor(OFFSETS[config.gait.name])
+        front = robot.pose.new_tensor((1.0, 1.0, -1.0, -1.0))
+        side = robot.pose.new_tensor((1.0, -1.0, 1.0, -1.0))
         sizes = (leg.hip_x, leg.hip_y, leg.hip_offset, leg.thigh, leg.calf, leg.foot_radius)
         gait = Gait(config.gait, *sizes, offsets, front, side)
     default = {"gait_residual": RESIDUAL_SCALE, "joint_delta": DELTA_SCALE}.get(config.action)

@@ -17,7 +17,7 @@ from gaitway.core.config import from_config, to_config
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, BatchTask, Rows
 from gaitway.envs.legged.commands import Commands
 from gaitway.envs.legged.config import LeggedConfig
-from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose
+from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose, moved_to
 from gaitway.envs.legged.gaits import Gait
 from gaitway.envs.legged.logic import LeggedLogic
 from gaitway.envs.legged.metrics import figures
@@ -35,6 +35,7 @@ from gaitway.envs.robots.registry import get_legged_robot
 from gaitway.envs.tasks.legged.ground import (
     BODY_FIELDS,
     BOX_FIELDS,
+    CONTACT_FIELDS,
     TERRAIN_CAMERA,
     TERRAIN_GROUP,
     VIEWS,
@@ -47,6 +48,7 @@ from gaitway.envs.tasks.legged.ground import (
     surroundings,
 )
 from gaitway.envs.tasks.legged.model import LIKE, action_spec, foot_chains, make_actions, robot_tensors
+from gaitway.envs.tensor_task import TensorTask
 
 ALL = slice(None)
 SUBSTEP_FIELDS = ("qpos", "qvel", "actuator_force")
@@ -61,6 +63,7 @@ class LeggedTask(BatchTask):
     draws_in_steps = True
     stage = STAGE_VELOCITY
     start_stage = STAGE_VELOCITY
+    _boxes: BoxPool | None = None
 
     def __init__(self, id: str, config: LeggedConfig, options: Mapping[str, Any]) -> None:
         self.id, self.config, self.options = id, config, options
@@ -70,36 +73,11 @@ class LeggedTask(BatchTask):
         on_track = around is not None and around.track is not None
         self.fields = ("sensordata", "actuator_force", *(BODY_FIELDS if on_track else ()))
         self.view = view = LeggedView(self.legged, self.model)
-        robot = robot_tensors(view, config.action_scale)
         if around is not None:
             check_robot(config, view)
-            around.points = body_points(view) if on_track else None
-        actions = make_actions(config, self.legged, robot)
-        rewards = Rewards(config.terms, config.clip_negative)
-        count = len(actions.names)
-        observations = Observations(
-            config.observations,
-            robot,
-            count,
-            config.noise,
-            actions.has_gait,
-            LIKE,
-            Surroundings.leaf_sizes(config.terrain),
-            image_group(config.terrain.depth, config.noise),
-        )
-        self._logic = LeggedLogic(
-            config,
-            robot,
-            actions,
-            observations,
-            Commands(config.commands, robot.is_planar, LIKE),
-            foot_chains(view),
-            rewards,
-            dt=self.control_dt,
-            timestep=float(self.model.opt.timestep),
-            foot_friction=float(self.model.geom_friction[view.foot_geoms[0, 0], 0]),
-            around=around,
-        )
+        self._logic = self.logic_on(LIKE, around)
+        robot, actions, observations = self._logic.robot, self._logic.actions, self._logic.observations
+        rewards = self._logic.rewards
         self.groups = observations.groups
         self.metrics = self._logic.metrics
         self.flags = ("fell", *((SUCCESS,) if on_track else ()))
@@ -122,6 +100,42 @@ class LeggedTask(BatchTask):
             )
         if observations.leaves.get(AMP_GROUP) == AMP:
             self.facts[AMP_GROUP] = MotionFeatures(robot.joints, "free", self.foot_names).facts
+
+    def logic_on(self, like: Tensor, around: Surroundings | None) -> LeggedLogic:
+        """What the task means, in the type and on the device of `like`, as `around` is already."""
+        config, view = self.config, self.view
+        robot = moved_to(robot_tensors(view, config.action_scale), like)
+        if around is not None:
+            around.points = moved_to(body_points(view), like) if around.track is not None else None
+        actions = make_actions(config, self.legged, robot)
+        observations = Observations(
+            config.observations,
+            robot,
+            len(actions.names),
+            config.noise,
+            actions.has_gait,
+            like,
+            Surroundings.leaf_sizes(config.terrain),
+            image_group(config.terrain.depth, config.noise),
+        )
+        return LeggedLogic(
+            config,
+            robot,
+            actions,
+            observations,
+            Commands(config.commands, robot.is_planar, like),
+            moved_to(foot_chains(view), like),
+            Rewards(config.terms, config.clip_negative),
+            dt=self.control_dt,
+            timestep=float(self.model.opt.timestep),
+            foot_friction=float(self.model.geom_friction[view.foot_geoms[0, 0], 0]),
+            around=around,
+        )
+
+    def on_tensors(self, like: Tensor) -> TensorTask:
+        from gaitway.envs.tasks.legged.on_tensors import LeggedOnTensors
+
+        return LeggedOnTensors(self, like)
 
     def add_surroundings(self, spec: mujoco.MjSpec) -> None:
         add_terrain(spec, self._around)
@@ -277,6 +291,7 @@ class LeggedTask(BatchTask):
         around = self._around
         if around is None or around.camera is None:
             return
+        is_new = rows is not None
         rows = around.image_due(self.numbers.elapsed).nonzero()[:, 0] if rows is None else rows
         if not len(rows):
             return
@@ -288,7 +303,7 @@ class LeggedTask(BatchTask):
         distance, _ = self.batch.ray(
             begins.numpy(), ways.numpy(), geomgroup=TERRAIN_GROUP, ids=rows.numpy().astype(np.int32)
         )
-        self._logic.hold_images(rows, torch.from_numpy(distance))
+        self._logic.hold_images(rows, torch.from_numpy(distance), is_new)
 
     @property
     def foot_names(self) -> tuple[str, ...]:
@@ -347,7 +362,8 @@ class LeggedTask(BatchTask):
     @property
     def expanded(self) -> tuple[str, ...]:
         """Fields of the model that every instance has its own values of."""
-        return (*self._model_fields, *(BOX_FIELDS if self._boxes is not None else ()))
+        boxes = BOX_FIELDS if self._boxes is not None else ()
+        return (*self._model_fields, *boxes, *(CONTACT_FIELDS if self.config.terrain.virtual_first else ()))
 
     def _write_model(self, rows: Tensor) -> None:
         """Fields of the models of `rows` follow from their layout. Constants that follow from these, bounding volumes

@@ -1,0 +1,304 @@
+"""Experiments on the quadruped pup12: what the critic may know, what an estimator tells, what a student needs to see.
+
+Velocities are judged on the evaluation grid, 120 episodes of the deterministic policy, models and kicks as in training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaitway import LoadedRun
+from gaitway.agents.teacher import ACTION, Teacher
+from gaitway.cli.build import build_env
+from gaitway.core.workspace import Workspace
+from gaitway.envs.vec_env import Observation, Step, VecEnv
+from gaitway.envs.wrappers import Wrapper
+from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, last_of, least, most, tested
+
+HERE = "robot_learning_experiments.legged"
+EPISODES = 120
+NO_EVALUATION = {"evaluation.interval": 0}
+
+
+def judged(run: LoadedRun) -> Figures:
+    found = run.evaluate(EPISODES)
+    return {"rmsd": found["velocity_rmsd"], "fell": found["fell"], "return": found["return"]}
+
+
+class OfTheNeighbour(Wrapper):
+    """Broken: these groups show what belongs to the neighbouring instance."""
+
+    def __init__(self, env: VecEnv, groups: Sequence[str]) -> None:
+        super().__init__(env)
+        self.groups = tuple(groups)
+
+    def step(self, action: Tensor) -> Step:
+        step = self.env.step(action)
+        return dataclasses.replace(step, obs=self.shown(step.obs), final_obs=self.shown(step.final_obs))
+
+    def shown(self, obs: Observation) -> Observation:
+        return obs | {name: obs[name].roll(1, 0) for name in self.groups if name in obs}
+
+
+class Late(Wrapper):
+    """Broken: a group shows what it showed ten steps ago, across the ends of episodes."""
+
+    def __init__(self, env: VecEnv, group: str, steps: int = 10) -> None:
+        super().__init__(env)
+        self.group, self.steps = group, steps
+        self.past: list[Tensor] = []
+
+    def step(self, action: Tensor) -> Step:
+        step = self.env.step(action)
+        obs = self.shown(step.obs)
+        return dataclasses.replace(step, obs=obs, final_obs={**step.final_obs, self.group: obs[self.group]})
+
+    def shown(self, obs: Observation) -> Observation:
+        self.past = [*self.past[-self.steps :], obs[self.group].clone()]
+        return {**obs, self.group: self.past[0]}
+
+
+tested(
+    "T-METRIC",
+    "figures of legged robots by hand, and a trial that ends a run",
+    "tests/envs/legged/test_metrics.py",
+    "tests/runners/test_judge.py",
+    "-k",
+    "t_metric or trial",
+)
+
+# --- E-L-PRIV --------------------------------------------------------------------------------------------------------
+
+
+def criticised(critic: Sequence[str], wrappers: Sequence[Mapping[str, Any]] = ()) -> Arm:
+    """Slippery feet and loads that the actor cannot see, by critics that read these groups."""
+
+    def run(job: Job) -> Figures:
+        groups = {"actor": ["policy"], "critic": list(critic)}
+        settings = {"agent.observations": groups, "env.wrappers": list(wrappers), "total_steps": 400_000}
+        return judged(job.train("ppo_pup12_blind", **settings, **NO_EVALUATION))
+
+    return run
+
+
+experiment(
+    "E-L-PRIV",
+    "a critic that knows friction, load and true velocity teaches more than one that sees what the actor sees",
+    arms={"privileged": criticised(("policy", "critic")), "symmetric": criticised(("policy",))},
+    twins={
+        "knowledge of the neighbouring instance": criticised(
+            ("policy", "critic"), [{"name": f"{HERE}:OfTheNeighbour", "groups": ["critic"]}]
+        )
+    },
+    claims=lambda arms: [
+        least("return above the symmetric critic's", arms["privileged"]["return"] - arms["symmetric"]["return"], 0.0)
+    ],
+    seeds_needed=2,  # the median of three differences
+)
+
+# --- E-L-EST ---------------------------------------------------------------------------------------------------------
+
+SHOWN = {"policy": ["policy", "phase"], "velocity": ["lin_vel_true"], "critic": ["critic", "phase"]}
+HISTORY = {"name": "history", "group": "policy", "length": 5}
+
+
+def explained(run: LoadedRun) -> float:
+    """1 - squared error / variance of the velocity along x and y, until an episode of each of 60 instances ends."""
+    policy, told, true = run.policy, [], []
+    with torch.no_grad(), build_env(run.config, "evaluation", 60) as env:
+        obs, state = env.reset(seed=list(range(60))), policy.initial_state(60, "cpu")
+        goes_on = torch.ones(60, dtype=torch.bool)
+        for _ in range(env.spec.max_episode_steps):
+            found = policy.answer(obs, state)
+            estimate = policy.estimators["estimate/velocity"].insertion(found.written["estimate/velocity"])
+            told.append(estimate[goes_on, :2].double())
+            true.append(obs["velocity"][goes_on, :2].double())
+            step = env.step(policy.head.action(policy.head.mode(found.params)))
+            obs, state = step.obs, found.state
+            goes_on &= ~(step.terminated | step.truncated)
+    estimate, target = torch.cat(told), torch.cat(true)
+    return float(1.0 - (estimate - target).square().sum() / (target - target.mean(0)).square().sum())
+
+
+def estimated(
+    reads: Sequence[str] = (), memory: str = "none", wrappers: Sequence[Mapping[str, Any]] = (HISTORY,)
+) -> Arm:
+    """The actor reads the velocity of the base, or in its place what an estimator tells from `reads`."""
+
+    def run(job: Job) -> Figures:
+        told = {"name": "estimator", "reads": list(reads), "writes": "velocity", "target": ["velocity"]}
+        told |= {"memory": memory, "hidden": [128, 64], "replace": 1.0}
+        settings = {
+            "env.options.observations": SHOWN,
+            "env.wrappers": list(wrappers),
+            "agent.observations": {"actor": ["policy", "velocity"], "critic": ["critic", "velocity"]},
+            "agent.blocks": [told] if reads else [],
+            "total_steps": 400_000,
+        }
+        trained = job.train("ppo_pup12_blind", **settings, **NO_EVALUATION)
+        return judged(trained) | ({"r2": explained(trained)} if reads else {})
+
+    return run
+
+
+def claims_of_estimators(arms: Mapping[str, Figures]) -> list[Claim]:
+    seen = arms["observed"]["rmsd"]
+    return [
+        least("R^2 of the memory", arms["gru"]["r2"], 0.9),
+        least("R^2 of five frames", arms["history"]["r2"], 0.8),
+        most("RMSD by the memory's estimate, of that with the velocity", arms["gru"]["rmsd"] / seen, 1.1),
+        most("RMSD by the estimate of five frames, of that with the velocity", arms["history"]["rmsd"] / seen, 1.1),
+    ]
+
+
+NEIGHBOURS = {"name": f"{HERE}:OfTheNeighbour", "groups": ["velocity"]}
+experiment(
+    "E-L-EST",
+    "a memory, or five frames, tell the velocity of the base well enough to walk by",
+    arms={"gru": estimated(["policy"], "gru"), "history": estimated(["policy_history"]), "observed": estimated()},
+    twins={
+        "target of the neighbouring instance": estimated(["policy"], "gru", [HISTORY, NEIGHBOURS]),
+        "target ten steps late": estimated(["policy"], "gru", [HISTORY, {"name": f"{HERE}:Late", "group": "velocity"}]),
+    },
+    claims=claims_of_estimators,
+)
+
+# --- E-L-DIST --------------------------------------------------------------------------------------------------------
+
+STUDENT = ["ang_vel_unscaled", "gravity_true", "commands_unscaled", "phase", "last_actions", "dof_pos"]
+BOTH = {"policy": ["gait"], "student": STUDENT}
+DAGGER = {"start": 1.0, "end": 0.0, "over": 10, "kind": "decay"}
+
+
+class LabelsOfTheNeighbour(Teacher):
+    """Broken: labels of the neighbouring instance."""
+
+    def step(self, ws: Workspace, t: int) -> None:
+        super().step(ws, t)
+        ws.put(ACTION, t, ws.at(ACTION, t).roll(1, 0))
+
+
+class Unseen(Wrapper):
+    """Broken: the student's group is zeros."""
+
+    def step(self, action: Tensor) -> Step:
+        step = self.env.step(action)
+        return dataclasses.replace(step, obs=self.shown(step.obs), final_obs=self.shown(step.final_obs))
+
+    def shown(self, obs: Observation) -> Observation:
+        return obs | {"student": obs["student"] * 0.0} if "student" in obs else obs
+
+
+def distilled(
+    memory: str = "gru", teacher: str = "teacher", probability: Any = DAGGER, wrappers: Sequence[str] = ()
+) -> Arm:
+    """A student that sees no velocity, of a teacher of the same seed that does."""
+
+    def run(job: Job) -> Figures:
+        with_both = {"env.options.observations": BOTH}
+        expert = job.train(
+            "ppo_pup12_gait_params", shared=f"teacher_{job.seed}", **with_both, **NO_EVALUATION,
+            **{"agent.observations": {"actor": ["policy"], "critic": ["policy"]}},
+        )  # fmt: skip
+        settings = {
+            "env": {"id": "pup12/gait_params", "num_envs": 128, "wrappers": [{"name": each} for each in wrappers]},
+            "total_steps": 300_000,
+            "algorithm": {"name": "distillation", "rollout_steps": 32, "epochs": 4, "gradient_length": 16}
+            | {"learning_rate": 1e-3, "schedule": "linear"},
+            "agent": {"memory": {"kind": memory, "size": 64}, "observations": {"actor": ["student"]}}
+            | {"distribution": {"init_std": 0.1}},
+            "cast": [{"name": teacher, "teachers": str(expert.path), "probability": probability}],
+            "evaluation.env.options.commands.sampler": "grid",
+        }
+        whole = judged(expert)
+        found = judged(job.train(**settings, **with_both, **NO_EVALUATION))
+        return found | {"teacher rmsd": whole["rmsd"], "behind": found["rmsd"] - whole["rmsd"]}
+
+    return run
+
+
+experiment(
+    "E-L-DIST",
+    "a memory that sees no velocity steers the trot as its teacher does that sees it",
+    arms={"gru": distilled(), "feed-forward": distilled(memory="none")},
+    twins={
+        "labels of the neighbouring instance": distilled(teacher=f"{HERE}:LabelsOfTheNeighbour"),
+        "zeros": distilled(wrappers=[f"{HERE}:Unseen"]),
+        "the teacher always drives": distilled(probability=1.0),
+    },
+    claims=lambda arms: [
+        most("RMSD behind the teacher's", arms["gru"]["behind"], 0.03),
+        least("RMSD of feed-forward above the memory's", arms["feed-forward"]["rmsd"] - arms["gru"]["rmsd"], 0.01),
+    ],
+)
+
+# --- E-L-AMP ---------------------------------------------------------------------------------------------------------
+
+FREQUENCY, DIAGONAL = 2.5, 0.5
+"""Of the clips of a trot: strides per second, and when in its stride the second foot lands."""
+
+
+STARTS = {"name": "starts", "motion": "pup12_trot", "probability": 0.85}
+
+
+def style(name: str) -> list[dict[str, Any]]:
+    """The rewards of the preset, with another source of style."""
+    options = {"motion": "pup12_trot", "scale": 2.0, "times_dt": True, "hidden": [256, 128], "gradient_penalty": 10}
+    return [{"name": "task", "weight": 0.5}, {"name": name, "weight": 0.5, **options}]
+
+
+def styled(steps: int = 2_000_000, **settings: Any) -> Arm:
+    def run(job: Job) -> Figures:
+        trained = job.train("ppo_pup12_amp_trot", **NO_EVALUATION, **{"total_steps": steps, **settings})
+        found = trained.evaluate(EPISODES)
+        names = ("style/score_policy", "style/score_expert", "reward/style")
+        return (
+            judged(trained)
+            | {"frequency": found["stride_frequency"], "diagonal": found["stride_phase_1"]}
+            | last_of(trained, *names)
+        )
+
+    return run
+
+
+class Noisy(Wrapper):
+    """Broken: what style compares is noisy, so that the discriminator tells the policy by its noise."""
+
+    def step(self, action: Tensor) -> Step:
+        step = self.env.step(action)
+        return dataclasses.replace(step, obs=self.shown(step.obs), final_obs=self.shown(step.final_obs))
+
+    def shown(self, obs: Observation) -> Observation:
+        return obs | {"amp": obs["amp"] + 0.1 * torch.randn_like(obs["amp"])} if "amp" in obs else obs
+
+
+def claims_of_style(arms: Mapping[str, Figures]) -> list[Claim]:
+    found, free = arms["style"], arms["task alone"]
+    score = (abs(found["style/score_policy"]) + abs(found["style/score_expert"])) / 2
+    missed = max(abs(free["frequency"] / FREQUENCY - 1.0) / 0.1, abs(free["diagonal"] - DIAGONAL) / 0.1)
+    return [
+        most("stride frequency off the clip's, as a share", abs(found["frequency"] / FREQUENCY - 1.0), 0.1),
+        most("diagonal phase off the clip's", abs(found["diagonal"] - DIAGONAL), 0.1),
+        most("mean score of the discriminator", score, 0.35),
+        most("RMSD", found["rmsd"], 0.2),
+        least("how far the arm without style misses one of the two, in tolerances", missed, 1.0),
+    ]
+
+
+experiment(
+    "E-L-AMP",
+    "in the style of clips the quadruped trots as they do, and without does something else",
+    arms={"style": styled(), "task alone": styled(rewards=[{"name": "task"}])},
+    twins={
+        "labels of the discriminator swapped": styled(
+            rewards=style("robot_learning_experiments.motion_priors:SwappedLabels")
+        ),
+        "noise on what is compared": styled(**{"env.wrappers": [STARTS, {"name": f"{HERE}:Noisy"}]}),
+    },
+    claims=claims_of_style,
+)

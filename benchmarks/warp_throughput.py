@@ -1,0 +1,184 @@
+"""How many steps a second thousands of robots make on one GPU: bare Warp, the environment, PPO end to end.
+
+    gaitway bench warp_throughput --preset ppo_go1_velocity_gpu --out benchmarks/results/warp_throughput_go1.json
+
+`bare`: the substeps of a step of the same worlds (models, room for contacts, states and targets copied from the
+environment), recorded as one CUDA graph. `environment`: `env.step` with actions of a fixed set. `ppo`: whole
+iterations of the preset, compilation and recording apart. `threads`: the same task on MuJoCo's batch. Rounds take turns
+between `bare` and `environment`; medians. Memory is what the device has less of than before.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import sys
+from typing import Any
+
+import torch
+from _warp import Clock, Results, config_of, options, runner_of
+
+from gaitway.cli.build import build_env
+from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.envs.mujoco_warp import WarpEnv
+from gaitway.envs.warp_worlds import Worlds
+
+WANTED_ENVIRONMENT, WANTED_PPO = 0.9, 0.7
+
+
+class Bare:
+    """The substeps alone."""
+
+    def __init__(self, env: WarpEnv) -> None:
+        self.env, source = env, env._simulation()
+        self.worlds = Worlds(env.task.model, env.num_envs, env.device, env.capacity, tuple(source.own))
+        for name, value in source.own.items():
+            self.worlds.own[name].copy_(value)
+        mode: Any = "captured" if env.device.type == "cuda" else "eager"
+        execution = Execution(ExecutionConfig(mode=mode, precision="fp32"), env.device)
+        self.program = execution.program(self._substeps, "bare substeps")
+
+    def _substeps(self) -> None:
+        with self.worlds.on_stream():
+            for _ in range(self.env.task.frame_skip):
+                self.worlds.step()
+
+    def take_states(self) -> None:
+        for name, value in self.env._simulation().state.items():
+            self.worlds.state[name].copy_(value)
+
+    def __call__(self) -> None:
+        self.program()
+
+
+def free(device: str) -> float:
+    return torch.cuda.mem_get_info()[0] / 2**30 if device == "cuda" else 0.0
+
+
+def made(config: Any) -> tuple[WarpEnv, dict[str, Any]]:
+    """The environment, compiled and recorded, and what that took."""
+    before, clock = free(config.device), Clock(torch.device(config.device))
+    env = build_env(config)
+    assert isinstance(env, WarpEnv)
+    began = clock.seconds()
+    action = torch.zeros(env.num_envs, *env.spec.action.shape, device=env.device)
+    for _ in range(16):
+        env.step(action)
+    seconds = {"made s": round(began, 1), "compiled and recorded s": round(clock.seconds() - began, 1)}
+    refused = [program.refused for program in (*env._programs, env._derive) if program.refused]
+    return env, {**seconds, "refused": refused, "memory GiB": round(before - free(config.device), 2)}
+
+
+def physics(env: WarpEnv, rounds: int, steps: int) -> dict[str, Any]:
+    generator = torch.Generator(env.device).manual_seed(0)
+    actions = 0.2 * torch.randn(8, env.num_envs, *env.spec.action.shape, device=env.device, generator=generator)
+    bare = Bare(env)
+    figures: dict[str, list[float]] = {"bare": [], "environment": []}
+    for number in range(-1, rounds):
+        bare.take_states()
+        for _ in range(4 if number < 0 else 0):
+            bare()
+        bare.take_states()
+        clock = Clock(env.device)
+        for _ in range(steps):
+            bare()
+        seconds = clock.seconds() / steps
+        clock = Clock(env.device)
+        for step in range(steps):
+            env.step(actions[step % 8])
+        other = clock.seconds() / steps
+        if number >= 0:
+            figures["bare"].append(1e3 * seconds)
+            figures["environment"].append(1e3 * other)
+    count, counts, capacity = env.num_envs, env.counts(), env.capacity
+    medians = {name: statistics.median(values) for name, values in figures.items()}
+    return {
+        "instances": count,
+        "milliseconds": figures,
+        **{f"{name} steps/s": round(1e3 * count / value) for name, value in medians.items()},
+        "environment of bare": round(medians["bare"] / medians["environment"], 3),
+        "counts": counts,
+        "constraints": capacity.constraints,
+        "contacts": capacity.contacts,
+    }
+
+
+def learning(config: Any, env: WarpEnv, rounds: int, iterations: int) -> dict[str, Any]:
+    clock = Clock(env.device)
+    runner = runner_of(config, env)
+    rows = config.env.num_envs * config.algorithm.rollout_steps
+    runner.learn(3 * rows)
+    preparing = clock.seconds()
+    figures = []
+    for _ in range(rounds):
+        clock = Clock(runner.env.device)
+        runner.learn(iterations * rows)
+        figures.append(round(iterations * rows / clock.seconds()))
+    memory = torch.cuda.max_memory_allocated() / 2**30 if config.device == "cuda" else 0.0
+    return {
+        "ppo steps/s": round(statistics.median(figures)),
+        "ppo rounds": figures,
+        "preparing s": round(preparing, 1),
+        "torch memory GiB": round(memory, 2),
+    }
+
+
+def threads(config: Any, count: int, steps: int) -> dict[str, float]:
+    """The same task on MuJoCo's batch."""
+    from gaitway import make_env
+
+    with make_env(config.env.id, num_envs=count, num_threads=os.cpu_count(), **config.env.options) as env:
+        generator = torch.Generator().manual_seed(0)
+        actions = 0.2 * torch.randn(8, count, *env.spec.action.shape, generator=generator)
+        for number in range(4):
+            env.step(actions[number % 8])
+        clock = Clock(env.device)
+        for number in range(steps):
+            env.step(actions[number % 8])
+        return {"instances": count, "threads": env.num_threads, "steps/s": round(count * steps / clock.seconds())}
+
+
+def main() -> int:
+    parser = options(__doc__)
+    parser.add_argument("--preset", default="ppo_go1_velocity_gpu")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--iterations", type=int, default=5)
+    parser.add_argument("--mode", default="compiled_captured", help="execution.mode of the updates")
+    given = parser.parse_args()
+    results = Results("warp_throughput", given)
+    rows: dict[str, Any] = {}
+    for size in given.sizes:
+        changes = (f"env.num_envs={size}", f"execution.mode={given.mode}", "evaluation.interval=0")
+        config = config_of(given.preset, given.device, *changes)
+        row = rows[str(size)] = {}
+        try:
+            env, about = made(config)
+            row |= about
+            row |= physics(env, given.rounds, given.steps)
+            results.note(rows=rows)
+            row |= learning(config, env, min(given.rounds, 5), given.iterations)
+            env.close()
+        except (RuntimeError, ValueError, MemoryError) as error:  # the other sizes go on
+            row["failed"] = str(error).splitlines()[0]
+        results.note(rows=rows)
+        gc.collect()
+        if given.device == "cuda":
+            torch.cuda.empty_cache()
+        if "ppo steps/s" in row and "environment steps/s" in row:
+            row["ppo of environment"] = round(row["ppo steps/s"] / row["environment steps/s"], 3)
+            results.note(rows=rows)
+    small = given.device == "cpu"
+    config = config_of(given.preset, given.device)
+    results.note(batch=threads(config, 8 if small else 4096, 3 if small else 20))
+    row = rows.get("4096", {})
+    good = (
+        row.get("environment of bare", 0.0) >= WANTED_ENVIRONMENT and row.get("ppo of environment", 0.0) >= WANTED_PPO
+    )
+    return 0 if good or small else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,446 @@
+"""Thousands of robots on one GPU: MuJoCo Warp, with task, ends and restarts beside it on the same device.
+
+A step is one program that reads and writes tensors which stay where they are: on a GPU it is recorded once for each of
+the two sets of output buffers and replayed after that. Nothing of it is looked at by the host. What the host must know,
+actions that were not finite and worlds that ran out of room, is counted on the device and read between iterations.
+
+Physics is float32, and on a GPU sums are made in the order in which threads come by: the same state and actions lead
+to nearly the same numbers, not to the same bits (`exact_state` is false there). On Warp's CPU device they are equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaitway.core.execution import Execution, ExecutionConfig, Mode
+from gaitway.core.seeding import PURPOSES, instance_seeds
+from gaitway.envs.batch_task import NUMBERS, BatchTask
+from gaitway.envs.episode_numbers import EpisodeNumbers
+from gaitway.envs.mujoco_batch import environment_spec
+from gaitway.envs.step_buffers import FAULT_METRIC
+from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
+from gaitway.envs.warp_capacity import check_memory, probed_capacity
+from gaitway.envs.warp_worlds import CONSTANTS, Capacity, WarpError, Worlds, missing, state_bytes, warp_modules
+
+if TYPE_CHECKING:
+    from gaitway.envs.pictures.scene import Camera
+
+log = logging.getLogger("gaitway")
+
+BAD_ACTION, CROWDED, DIVERGED = range(3)
+"""What is counted on the device: instances with such an action, worlds without room, worlds whose state is not
+finite."""
+COUNTS = ("bad_actions", "crowded", "diverged")
+WORTH_COMPILING = 256
+"""Instances from which on compiling what surrounds physics, which takes about a minute, is worth it."""
+DERIVE_EVERY = 32
+"""Steps after which constants that follow from masses are computed anew: it takes a fifth of a step, so a new episode
+begins with those of the one before it, for a few steps."""
+
+
+class WarpEnv(VecEnv):
+    """`num_envs` instances of a task that has a form on tensors.
+
+    Returned tensors belong to two alternating sets of buffers, so they stay unchanged until the call after the next
+    one. A world whose state is not finite, or which ran out of room for contacts, ends its own episode: terminated, the
+    task's `fault_reward`, metric `physics_error` 1 and all others 0, its final observation the last one before.
+
+    A bad action is an error when `check_workers` is called, between iterations; until then it counts as 0.
+    """
+
+    def __init__(
+        self,
+        task: BatchTask,
+        num_envs: int,
+        seed: int | Sequence[int] = 0,
+        num_threads: int | None = None,
+        device: torch.device | str = "cuda",
+        dtype: torch.dtype = torch.float32,
+        purpose: str = "train",
+        id: str | None = None,
+        capacity: Capacity | None = None,
+        mode: Mode = "auto",
+    ) -> None:
+        """`mode` is how a step is run, as of `execution.mode`; auto: as it is written on the CPU, recorded on a GPU,
+        compiled too where many instances train. Without `capacity` a short probe finds one."""
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs}; use at least 1")
+        if dtype != torch.float32:
+            raise WarpError(f"dtype is {dtype}, and Warp computes in float32; use dtype=float32 or simulator=mujoco")
+        if purpose not in PURPOSES:
+            raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
+        if (reason := missing()) is not None:
+            raise WarpError(f"env.simulator is warp, but {reason}, or use env.simulator=mujoco")
+        self.task, self.num_envs, self.device = task, num_envs, torch.device(device)
+        self.num_threads, self.purpose = num_threads, purpose
+        on_gpu = self.device.type == "cuda"
+        self._tensors = tensors = task.on_tensors(torch.zeros(0, device=self.device))
+        self.capacity = capacity or probed_capacity(task)
+        self.spec = dataclasses.replace(
+            environment_spec(task, id or task.id, dtype), exact_state=not on_gpu, restores_state=True
+        )
+        if on_gpu:
+            check_memory(task.model, self.capacity, num_envs, self.device, self.spec.id)
+        self._worlds: Worlds | None = Worlds(
+            task.model, num_envs, self.device, self.capacity, tensors.expanded, self.spec.id
+        )
+        with torch.inference_mode(False):
+            self._allocate()
+        if mode == "auto":
+            pays = purpose == "train" and num_envs >= WORTH_COMPILING
+            mode = ("compiled_captured" if pays else "captured") if on_gpu else "eager"
+        execution = Execution(ExecutionConfig(mode=mode, precision="fp32"), self.device)
+        self._act = execution.compiled(self._take_action)
+        self._end = execution.compiled(self._end_episodes)
+        self._begin = execution.compiled(self._begin_episodes)
+        self._programs = [
+            execution.program(functools.partial(self._advance, each), f"a step of {self.spec.id} on Warp")
+            for each in range(2)
+        ]
+        self._derive = execution.program(self._derive_constants, f"constants of {self.spec.id} on Warp")
+        self._since = 0
+        """Steps since constants were derived."""
+        self._turn = 0
+        drawn: Any = self.task
+        drawn.batch = self._worlds  # pictures ask it for states
+        self._camera: Camera | None = None
+        self._told = [0] * len(COUNTS)
+        began = time.monotonic()
+        if on_gpu:
+            log.info("Warp compiles its kernels for %s; the first time this takes one to two minutes", self.spec.id)
+            if purpose == "train":
+                log.info(
+                    "%s on Warp: a resumed run goes on from the same physical state, but not bit for bit (exact_state "
+                    "is false)",
+                    self.spec.id,
+                )
+        else:
+            log.warning("Warp on the CPU is for tests, and far slower than env.simulator=mujoco; use device=cuda")
+        self.reset(seed)
+        self.compile_seconds = time.monotonic() - began
+
+    def _allocate(self) -> None:
+        count, device = self.num_envs, self.device
+        whole = functools.partial(torch.zeros, count, dtype=torch.int64, device=device)
+        self._entropy, self._episode, self._elapsed = whole(2), whole(), whole()
+        self._entropy = torch.zeros(count, 2, dtype=torch.int64, device=device)
+        self._numbers = EpisodeNumbers(
+            self._entropy, self._episode, self._elapsed, self.purpose, dtype=torch.float32, looks=False
+        )
+        self._words = torch.zeros(count, dtype=torch.float64, device=device)
+        assert self._worlds is not None
+        self._tensors.attach(self._worlds, self._numbers)
+        self._action = torch.zeros(count, *self.spec.action.shape, device=device)
+        self._wrong = torch.zeros(count, *self.spec.action.shape, dtype=torch.bool, device=device)
+        self._counts = torch.zeros(len(COUNTS), dtype=torch.int64, device=device)
+        self._everyone = torch.ones(count, dtype=torch.bool, device=device)
+        self._steps = [_Buffers(self.spec, count, device) for _ in range(2)]
+
+    # VecEnv
+
+    def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
+        if seed is None:
+            self._episode += 1
+        else:
+            self._entropy.copy_(torch.from_numpy(instance_seeds(seed, self.num_envs).view(np.int64)))
+            self._episode.zero_()
+        self._tensors.before_reset()
+        return self._restart_all({})
+
+    def step(self, action: Tensor) -> Step:
+        self._simulation()
+        if not isinstance(action, Tensor) or action.shape != self._action.shape or not action.is_floating_point():
+            check_action(action, self.spec, self.num_envs)  # says what is wrong with it
+        self._action.copy_(action.detach())
+        self._turn ^= 1
+        self._programs[self._turn]()
+        self._since += 1
+        if self._tensors.derives and self._since >= DERIVE_EVERY:
+            self._derive()
+            self._since = 0
+        now = self._steps[self._turn].step
+        return dataclasses.replace(now, obs=dict(now.obs), final_obs=dict(now.final_obs), metrics=dict(now.metrics))
+
+    def check_workers(self) -> None:
+        """Read what the device counted; the one place of a run where the host waits for this environment."""
+        counts = self._counts.tolist()
+        before, self._told = self._told, counts
+        if counts[BAD_ACTION]:
+            row, column = self._wrong.nonzero()[0].tolist()
+            self._counts.zero_()
+            self._wrong.zero_()
+            self._told = [0] * len(COUNTS)
+            raise ValueError(
+                f"the action of instance {row} was not finite in {self.spec.action.names[column]!r} (dimension "
+                f"{column}) since the last look; {self.spec.id} takes finite numbers"
+            )
+        if counts[CROWDED] > before[CROWDED]:
+            log.warning(
+                "%d worlds of %s ran out of room for contacts and began anew (%d so far); give more: "
+                "env.options are unchanged, raise capacity beyond %d constraints and %d contacts per world",
+                counts[CROWDED] - before[CROWDED], self.spec.id, counts[CROWDED], self.capacity.constraints,
+                self.capacity.contacts,
+            )  # fmt: skip
+
+    def counts(self) -> dict[str, int]:
+        """What the device counted so far, by name."""
+        return dict(zip(COUNTS, self._counts.tolist(), strict=True))
+
+    @property
+    def elapsed(self) -> Tensor:
+        return self._elapsed.clone()
+
+    def set_elapsed(self, steps: Tensor) -> None:
+        ages = torch.as_tensor(steps)
+        if ages.shape != (self.num_envs,) or ages.is_floating_point():
+            raise ValueError(f"ages are {ages.dtype} {list(ages.shape)}; pass {self.num_envs} integers")
+        limit = self._tensors.max_episode_steps
+        least, most = int(ages.min()), int(ages.max())
+        if least < 0 or (limit and most >= limit):
+            raise ValueError(f"ages reach from {least} to {most}; they must lie in 0..{limit - 1}")
+        self._elapsed.copy_(ages)
+
+    def scenario(self) -> dict[str, Tensor]:
+        """The present `qpos` [B, nq] and `qvel` [B, nv] and the layout of the episode, float64 on the CPU."""
+        return {name: value.double().cpu() for name, value in self._scenario().items()}
+
+    def load_scenario(self, scenario: Mapping[str, Any]) -> Observation:
+        """Restart the present episodes from `scenario`; what it does not name is as it was drawn for them."""
+        known, given = self._scenario(), {}
+        for name, value in scenario.items():
+            if name not in known:
+                raise KeyError(f"{self.spec.id} has no scenario field {name!r}; it has {list(known)}")
+            found = torch.as_tensor(value).to(known[name])
+            if found.shape != known[name].shape:
+                raise ValueError(
+                    f"scenario field {name!r} has shape {list(found.shape)}; {self.spec.id} with {self.num_envs} "
+                    f"instances takes {list(known[name].shape)} (all fields: {list(known)})"
+                )
+            if not bool(torch.isfinite(found).all()):
+                raise ValueError(f"scenario field {name!r} is not finite; pass finite numbers")
+            given[name] = found
+        return self._restart_all(given)
+
+    def state_dict(self) -> dict[str, Any]:
+        flat, nested = self._stored()
+        return {
+            "task": self.task.id,
+            "since": self._since,
+            **{name: value.cpu().clone() for name, value in flat.items()},
+            **{kind: {name: value.cpu().clone() for name, value in each.items()} for kind, each in nested.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
+        """The physical state is that of `state` bit for bit; what follows is as `exact_state` says."""
+        self._simulation()
+        flat, nested = self._stored()
+        missing_names = [name for name in ("task", "since", *flat, *nested) if name not in state]
+        if missing_names:
+            raise ValueError(
+                f"the state lacks {missing_names}; {self.spec.id} on Warp loads what its state_dict() gave"
+            )
+        if state["task"] != self.task.id:
+            raise ValueError(f"this state belongs to {state['task']!r}, the environment runs {self.task.id!r}")
+        targets = [(name, target, state[name]) for name, target in flat.items()]
+        for kind, each in nested.items():
+            if set(each) != set(state[kind]):
+                raise KeyError(f"{kind} of the state holds {sorted(state[kind])}; {self.spec.id} has {sorted(each)}")
+            targets += [(f"{kind}/{name}", target, state[kind][name]) for name, target in each.items()]
+        for name, target, value in targets:
+            if value.shape != target.shape:
+                raise ValueError(
+                    f"{name} of the state has shape {list(value.shape)}, this environment {list(target.shape)}; "
+                    "load it with the same number of instances, task options and versions"
+                )
+        for _, target, value in targets:
+            target.copy_(value)
+        self._since = int(state["since"])
+        self._numbers.follow(self._words)
+        with self._simulation().on_stream():
+            self._tensors.restore()
+            if self._tensors.looks:
+                self._simulation().look()
+        return dict(self._steps[self._turn].step.obs)
+
+    def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
+        from gaitway.envs.pictures.scene import Camera
+
+        self._simulation()
+        if self._camera is None:
+            self._camera = Camera(self)
+        self._camera.index = index
+        return self._camera(width, height)
+
+    def instance_bytes(self) -> int:
+        """On the host: what a checkpoint holds of an instance."""
+        flat, nested = self._stored()
+        return super().instance_bytes() + state_bytes(flat) + sum(state_bytes(each) for each in nested.values())
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of this environment or of its task."""
+        owner: Any = next((each for each in (self, self._tensors, self.task) if hasattr(each, name)), None)
+        if not callable(getattr(owner, name, None)):
+            raise AttributeError(f"neither {self.spec.id} nor its task has a method {name!r}")
+        return getattr(owner, name)(*args, **kwargs)
+
+    def close(self) -> None:
+        if self._camera is not None:
+            self._camera.close()
+            self._camera = None
+        self._programs, self._worlds = [], None
+
+    # a step
+
+    def _advance(self, turn: int) -> None:
+        """Move all instances by `_action` and fill the buffers of `turn`: what is recorded."""
+        with torch.inference_mode(False), torch.no_grad(), self._simulation().on_stream():
+            self._move(self._steps[turn], self._steps[turn ^ 1])
+
+    def _move(self, now: _Buffers, before: _Buffers) -> None:
+        task, worlds = self._tensors, self._simulation()
+        self._act()
+        task.advance()
+        if task.looks:
+            worlds.look()
+        scalars, ended, final = self._end(before.step.obs)
+        if task.looks:
+            worlds.look()
+        seen = self._begin(ended[0] | ended[1], final)
+        now.scalars.copy_(scalars)
+        now.flags.copy_(ended)
+        for name in final:
+            now.step.final_obs[name].copy_(final[name])
+            now.step.obs[name].copy_(seen[name])
+
+    def _take_action(self) -> None:
+        wrong = ~torch.isfinite(self._action)
+        self._wrong.logical_or_(wrong)
+        self._counts[BAD_ACTION].add_(wrong.flatten(1).any(1).sum())
+        self._tensors.actuate(torch.where(wrong, 0.0, self._action))
+
+    def _end_episodes(self, before: Observation) -> tuple[Tensor, Tensor, Observation]:
+        """Reward and metrics [1 + M, B], who terminated and who is truncated [2, B], and final observations, after
+        physics; `before` are the observations that led here. New episodes have been begun."""
+        task = self._tensors
+        diverged, crowded = self._simulation().faulty()
+        faulty = diverged | crowded
+        self._counts[1:].add_(torch.stack((crowded.sum(), diverged.sum())))
+        reward, terminated, metrics = task.outcome()
+        self._elapsed.add_(1)
+        terminated = terminated | faulty
+        over = task.is_over()
+        late = torch.zeros_like(faulty) if over is None else over
+        if task.max_episode_steps:
+            late = late | (self._elapsed >= task.max_episode_steps)
+        truncated = late & ~terminated
+        ended = terminated | truncated
+        told = [metrics[name].to(reward.dtype) for name in self.spec.metrics if name != FAULT_METRIC]
+        paid = torch.where(faulty, task.fault_reward, reward)
+        scalars = torch.stack((paid, *(torch.where(faulty, 0.0, each) for each in told), faulty.to(reward.dtype)))
+        task.go_on(ended)
+        final = {
+            name: torch.where(_as(faulty, value), before[name], value)
+            for name, value in task.observe(is_new=False).items()
+        }
+        self._episode.add_(ended)
+        self._restart(ended, {})
+        return scalars, torch.stack((terminated, truncated)), final
+
+    def _begin_episodes(self, where: Tensor, final: Observation) -> Observation:
+        """Observations for the next action; of episodes that begin in `where` [B] the first ones."""
+        self._tensors.note_start(where)
+        return {
+            name: torch.where(_as(where, value), value, final[name])
+            for name, value in self._tensors.observe(is_new=True).items()
+        }
+
+    def _restart_all(self, given: Mapping[str, Tensor]) -> Observation:
+        self._turn ^= 1
+        now, worlds = self._steps[self._turn].step, self._simulation()
+        with torch.inference_mode(False), torch.no_grad(), worlds.on_stream():
+            self._restart(self._everyone, given)
+            if self._tensors.derives:
+                worlds.derive()
+            self._since = 0
+            if self._tensors.looks:
+                worlds.look()
+            for name, value in self._begin_episodes(self._everyone, now.obs).items():
+                now.obs[name].copy_(value)
+        return dict(now.obs)
+
+    def _restart(self, where: Tensor, given: Mapping[str, Tensor]) -> None:
+        """Begin the present episodes of `where` [B] as drawn, except for what is `given` [B, ...]."""
+        task, worlds = self._tensors, self._simulation()
+        words = given.get(NUMBERS, self._numbers.begin())
+        self._words.copy_(torch.where(where, words, self._words))
+        self._numbers.follow(self._words)
+        self._elapsed.masked_fill_(where, 0)
+        drawn = {**task.draw(), **given}
+        worlds.restart(where, drawn["qpos"], drawn["qvel"])
+        for name, target in task.layout.items():
+            target.copy_(torch.where(_as(where, target), drawn[name], target))
+        task.start(where)
+
+    # parts
+
+    def _derive_constants(self) -> None:
+        with self._simulation().on_stream():
+            self._simulation().derive()
+
+    def _simulation(self) -> Worlds:
+        if self._worlds is None:
+            raise RuntimeError(f"{self.spec.id} was closed; make a new environment")
+        return self._worlds
+
+    def _scenario(self) -> dict[str, Tensor]:
+        worlds = self._simulation()
+        return {"qpos": worlds.qpos, "qvel": worlds.qvel, **self._tensors.layout, NUMBERS: self._words}
+
+    def _stored(self) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+        """The tensors that make up the state, by name, and by kind and name."""
+        flat = {"entropy": self._entropy, "episode": self._episode, "elapsed": self._elapsed, "words": self._words}
+        tensors, worlds = self._tensors, self._simulation()
+        return flat, {
+            "physics": dict(worlds.state),
+            "constants": {name: worlds.own[name] for name in CONSTANTS if name in worlds.own},
+            "layout": tensors.layout,
+            "memory": tensors.memory,
+            "obs": self._steps[self._turn].step.obs,
+        }
+
+
+def kernel_cache() -> str:
+    """Where Warp keeps compiled kernels."""
+    warp, _ = warp_modules()
+    return str(warp.config.kernel_cache_dir)
+
+
+class _Buffers:
+    """Room for everything that a step returns: `scalars` [1 + M, B] are the reward and the metrics, `flags` [2, B] who
+    terminated and who is truncated."""
+
+    def __init__(self, spec: EnvSpec, count: int, device: torch.device) -> None:
+        def rooms() -> Observation:
+            return {
+                group.name: torch.zeros(count, *group.shape, dtype=group.torch_dtype, device=device)
+                for group in spec.groups
+            }
+
+        self.scalars = torch.zeros(1 + len(spec.metrics), count, device=device)
+        self.flags = torch.zeros(2, count, dtype=torch.bool, device=device)
+        metrics = dict(zip(spec.metrics, self.scalars[1:].unbind(), strict=True))
+        self.step = Step(rooms(), self.scalars[0], self.flags[0], self.flags[1], rooms(), metrics)
+
+
+def _as(mask: Tensor, value: Tensor) -> Tensor:
+    """A mask [B] in the shape of `value` [B, ...]."""
+    return mask.view(-1, *(1,) * (value.dim() - 1))
