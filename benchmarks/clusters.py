@@ -53,15 +53,21 @@ def main() -> None:
         os.chdir(place)
         found = {name: swept(name) for name in options.executors}
         result: dict[str, Any] = origin | {
+            "slurm": version(),
             "fingerprints": found,
             "all_equal": len({tuple(each) for each in found.values()}) == 1,
         }
-        if "slurm" in found:
-            result["requeued"] = requeued(found["slurm"])
-            result["cancelled"] = cancelled(found["slurm"])
+        write(result, out)
+        for name, disturb in {"cancelled": cancelled, "requeued": requeued}.items():
+            if "slurm" in found:
+                result[name] = disturb(found["slurm"])
+                write(result, out)
         os.chdir("/")
-    result |= {"slurm": version()}
     print(json.dumps(result, indent=1))
+
+
+def write(result: dict[str, Any], out: Path | None) -> None:
+    result["machine"]["load_at_end"] = os.getloadavg()[0]
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import atexit
+import contextlib
 import os
 import shutil
 import signal
@@ -17,9 +18,24 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _runs_are_not_drawn(request):
-    """Runs end without their plots, which take longer than most of them, but in modules that say LOOKS_AT_PLOTS."""
+def _runs_are_not_drawn():
+    """Runs end without their plots, which take longer than most of them; see `drawn`."""
     with pytest.MonkeyPatch.context() as patch:
-        if "gaitway.cli.main" in sys.modules and not getattr(request.module, "LOOKS_AT_PLOTS", False):
+        if "gaitway.cli.main" in sys.modules:
             patch.setattr("gaitway.cli.commands.plot_run", lambda path: [])
         yield
+
+
+@pytest.fixture(scope="session")
+def drawn():
+    """`with drawn():` around runs whose plots somebody looks at."""
+
+    @contextlib.contextmanager
+    def context():
+        from gaitway.analysis.plots import plot_run
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gaitway.cli.commands.plot_run", plot_run)
+            yield
+
+    return context

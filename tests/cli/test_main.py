@@ -14,15 +14,15 @@ from forked_commands import Commands, until
 from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
 
-LOOKS_AT_PLOTS = True
 TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
         "evaluation.episodes=2", "evaluation.interval=256", "checkpoints.interval=128", "total_steps=512"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, drawn):
     path = tmp_path_factory.mktemp("runs") / "tiny"
-    assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
+    with drawn():
+        assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
     return path
 
 

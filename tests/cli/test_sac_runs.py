@@ -13,7 +13,6 @@ from gaitway.cli.train_config import EnvConfig, TrainConfig, effective, parse
 from gaitway.core.config import ConfigError, to_config
 from gaitway.runners import capacity
 
-LOOKS_AT_PLOTS = True
 TINY = ["algorithm=sac", "env.id=toy/pendulum", "env.num_envs=2", "algorithm.iteration_steps=64",
         "algorithm.learning_starts=64", "algorithm.replay_size=150", "algorithm.batch_size=16",
         "agent.actor_hidden=[16]", "agent.critic_hidden=[16]", "evaluation.episodes=2", "evaluation.interval=128",
@@ -21,9 +20,10 @@ TINY = ["algorithm=sac", "env.id=toy/pendulum", "env.num_envs=2", "algorithm.ite
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, drawn):
     path = tmp_path_factory.mktemp("runs") / "soft"
-    assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
+    with drawn():
+        assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
     return path
 
 

@@ -214,6 +214,29 @@ def test_two_ranks_learn_what_one_process_does_from_the_same_data():
         assert_array_equal(parts[0][name], parts[1][name], err_msg=name)
 
 
+def iterations(config, count):
+    """The parameters after each of the first iterations, and the moments by which rewards are scaled."""
+    runner, found = made(config), []
+    for _ in range(count):
+        runner.learn(config.env.num_envs * config.algorithm.rollout_steps)
+        found.append(runner.algorithm.engine.parameters.value.detach().clone().numpy())
+    scale = runner.algorithm.state_dict()["reward_scale"]
+    return found, {name: np.asarray(value) for name, value in scale.items() if name != "running"}
+
+
+def test_iterations_of_the_walker_in_two_ranks_stay_those_of_one_process():
+    """With one minibatch, in which ranks and one process have the same rows; all else is as in `ppo_walker_run`."""
+    config = compose_run(["experiment=ppo_walker_run", "env.num_envs=8", "algorithm.minibatches=1", "torch_threads=1"])
+    config = replace(config[0], env=replace(config[0].env, num_threads=1))
+    (whole, scale), parts = iterations(config, 5), in_two(iterations, config, 5)
+    for part, own in parts:
+        for name, value in scale.items():
+            assert_allclose(own[name], value, rtol=1e-5, err_msg=name)
+        for ours, theirs in zip(part, whole, strict=True):
+            assert_allclose(ours, theirs, atol=2e-5)
+    assert np.abs(whole[-1] - whole[0]).max() > 1e-2
+
+
 @pytest.mark.parametrize("twin", ["per-rank advantages", "no all-reduce"])
 def test_ranks_that_share_less_learn_something_else(twin):
     whole, parts = first_update(DDP), in_two(first_update, DDP, twin)

@@ -111,6 +111,19 @@ def test_a_job_says_how_it_ended_or_is_missed(tmp_path, monkeypatch):
     assert job.code() == -9
 
 
+def test_a_job_that_never_began_is_stopped(tmp_path, monkeypatch):
+    """SLURM knows nothing of a part of an array that was cancelled while it waited."""
+    folder = SweepFolder(tmp_path)
+    folder.output.mkdir()
+    folder.output_of(1).write_text("what an earlier job said\n")
+    monkeypatch.setattr(slurm_executor, "SETTLE_S", 0.0)
+    monkeypatch.setenv("PATH", "")
+    job, spoken = (SlurmJob("7_1", ending(folder, 1), SimpleNamespace(states=dict)) for _ in range(2))
+    assert job.code() == 75
+    folder.output_of(1).write_text("what an earlier job said\nand this one\n")
+    assert spoken.code() == -9
+
+
 SCONTROL = """#!/bin/sh
 echo "JobId=8 ArrayJobId=7 ArrayTaskId=1 JobName=s"
 echo "   JobState=$STATE Reason=None Dependency=(null)"

@@ -140,27 +140,36 @@ class SlurmJob:
         self.facts: Mapping[str, Any] = {"job": job}
         self._seen = time.monotonic()
         self._gone: int | None = None
+        self._has_begun = False
+        self._said_before = self._said()
 
     def code(self) -> int | None:
         try:
             return int(json.loads(self.ending.read_text())["code"])
         except (OSError, ValueError, KeyError):  # not yet
             pass
-        if self.job in self.queue.states():
+        state = self.queue.states().get(self.job)
+        if state is not None:
             self._seen = time.monotonic()
+            self._has_begun |= state != "PENDING"
         if self._gone is None and time.monotonic() - self._seen >= SETTLE_S:
             self._gone = self._ended_without_a_word()
         return self._gone
 
     def _ended_without_a_word(self) -> int:
-        state = state_of(self.job)
-        if state == "CANCELLED":
+        state, has_begun = state_of(self.job), self._has_begun or self._said() != self._said_before
+        if state == "CANCELLED" or not (state or has_begun):  # SLURM forgets a part of an array that never began
             return EXIT_REQUEUE
         if not state:
             return -signal.SIGKILL
         with open(output_beside(self.ending), "a") as output:
             output.write(f"gaitway: SLURM ended the job and calls it {state}; see what it was given in cluster\n")
         return 1
+
+    def _said(self) -> int:
+        """Bytes that trials have said under this number."""
+        output = output_beside(self.ending)
+        return output.stat().st_size if output.exists() else 0
 
     def stop(self) -> None:
         subprocess.run(["scancel", "--signal=TERM", self.job], check=False)
