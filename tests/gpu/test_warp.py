@@ -120,3 +120,8 @@ def test_a_restored_state_is_the_same_bit_for_bit():
 def test_too_many_instances_are_refused_with_the_number_that_fits():
     with pytest.raises(warp_worlds.WarpError, match=r"about \d+ fit: use env.num_envs="):
         make_env("pup12/velocity", 500_000_000, device="cuda", simulator="warp")
+
+
+def test_physics_on_the_cpu_beside_a_gpu_says_what_would_be_faster(caplog):
+    with caplog.at_level("INFO", "gaitway"), make_env("pup12/velocity", 2, device="cuda"):
+        assert "env.simulator=warp" in caplog.text
