@@ -12,6 +12,7 @@ from host_reads import NoHostReads
 
 from gaitway import make_env
 from gaitway.envs import warp_capacity, warp_worlds
+from gaitway.envs.check import check_env
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.mujoco_warp import WarpEnv
 from gaitway.envs.tasks import NATIVE_TASKS
@@ -246,3 +247,20 @@ def test_the_probe_leaves_the_task_to_its_environment() -> None:
     assert found.contacts >= 32
     with MujocoBatchEnv(task, 2) as env:
         env.step(torch.zeros(2, 6))
+
+
+@needs_warp
+@pytest.mark.slow
+def test_the_contract_is_kept() -> None:
+    report = check_env(lambda num_envs, seed: make_env("walker/run", num_envs, seed, simulator="warp"), steps=12)
+    assert report.ok, str(report)
+
+
+@needs_warp
+@pytest.mark.slow
+def test_a_state_of_one_simulator_is_refused_by_the_other(plain: WarpEnv) -> None:
+    with make_env("pup12/velocity", 4, **STILL) as here:
+        with pytest.raises(ValueError, match="is of Warp; go on with it by"):
+            here.load_state_dict(plain.state_dict())
+        with pytest.raises(ValueError, match=r"the state lacks \['since', 'words', 'constants'\]"):
+            plain.load_state_dict(here.state_dict())
