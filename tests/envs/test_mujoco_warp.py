@@ -264,3 +264,23 @@ def test_a_state_of_one_simulator_is_refused_by_the_other(plain: WarpEnv) -> Non
             here.load_state_dict(plain.state_dict())
         with pytest.raises(ValueError, match=r"the state lacks \['since', 'words', 'constants'\]"):
             plain.load_state_dict(here.state_dict())
+
+
+@needs_warp
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["pup12/velocity", "pup4/velocity", "pup12/recovery"])
+def test_first_observations_without_a_look_are_those_with_one(id: str) -> None:
+    with on_warp(id) as env:
+        env.step(actions(env, 1)[0])
+        env.set_elapsed(torch.full((4,), env.spec.max_episode_steps - 1))
+        first = {name: value.clone() for name, value in env.step(actions(env, 1)[0]).obs.items()}
+        sensors = env._worlds.field("sensordata").clone()
+        env._worlds.look()
+        assert torch.allclose(env._worlds.field("sensordata"), sensors, atol=2e-6)
+        for name, value in env._tensors.observe(is_new=True).items():
+            assert torch.allclose(value, first[name], atol=1e-5), name
+        given = env.scenario()["qvel"] + 1.0  # somebody else's start, in which joints turn
+        env.load_scenario({"qvel": given})
+        sensors = env._worlds.field("sensordata").clone()
+        env._worlds.look()
+        assert torch.equal(env._worlds.field("sensordata"), sensors)
