@@ -1,28 +1,31 @@
 """Do MuJoCo and Warp simulate the same robots? The same task, the same starts, the same actions, the same policies.
 
-    gaitway bench warp_agreement --run runs/pup12_on_warp --out benchmarks/results/warp_agreement.json
+    gaitway bench warp_agreement --train 4096 60_000_000 1024 15_000_000 --out benchmarks/results/warp_agreement.json
 
 `smooth`: robots thrown into the air that touch nothing, 50 steps of the same actions; the largest difference of qpos
 and qvel, asked 1e-4 in float32. `tasks`: observations and rewards of the first steps of each task. `policies`: for each
-run given, 1,000 episodes of the deterministic policy on either simulator: two-sample tests (Kolmogorov-Smirnov) of
-return and length, and the ratio of the mean returns, asked within 5 %. `starts`: `walker/run` and `humanoid/run` draw
-other numbers on Warp, from the same distribution.
+run given, or trained here (`--train`), 1,000 episodes of the deterministic policy on either simulator: two-sample tests
+(Kolmogorov-Smirnov) of return and length, and the ratio of the mean returns, asked within 5 %. `starts`: `walker/run`
+and `humanoid/run` draw other numbers on Warp, from the same distribution.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from _warp import Results, options
+from _warp import Clock, Results, config_of, options, runner_of
 from scipy import stats
 
 from gaitway import make_env
 from gaitway.cli.build import build_env, load_policy
 from gaitway.cli.open_run import open_run
+from gaitway.cli.train_config import TrainConfig
 from gaitway.core.seeding import stream
+from gaitway.envs.vec_env import Actor, VecEnv
 from gaitway.runners.evaluate import run_episodes
 
 SMOOTH, RATIO, LEAST_P = 1e-4, 0.05, 0.01
@@ -82,18 +85,16 @@ def first_steps(id: str, change: dict[str, Any], device: str, count: int, steps:
     return found
 
 
-def both(run: str, device: str, episodes: int) -> dict[str, Any]:
-    """Episodes of a run's deterministic policy on either simulator."""
-    folder, config = open_run(run, device)
+def both(config: TrainConfig, act_on: Callable[[VecEnv], Actor], episodes: int) -> dict[str, Any]:
+    """Episodes of a deterministic policy on either simulator."""
     tables: dict[str, dict[str, torch.Tensor]] = {}
-    for simulator, where in (("warp", device), ("mujoco", "cpu")):
-        changed = replace(config, env=replace(config.env, simulator=simulator), device=where)
+    found: dict[str, Any] = {"trained on": config.env.simulator, "episodes": episodes, "velocity_rmsd": {}}
+    for simulator in ("warp", "mujoco"):
+        changed = replace(config, env=replace(config.env, simulator=simulator))
         with build_env(changed, "evaluation", min(episodes, 1000)) as env:
-            act = load_policy(folder, changed, env.spec, "last").inference(False, stream(0, "evaluation", env.device))
-            tables[simulator] = run_episodes(env, act, episodes)
+            tables[simulator] = run_episodes(env, act_on(env), episodes)
             pooled = {name: figure(tables[simulator]) for name, figure in env.spec.pooled.items()}
-        tables[simulator]["rmsd"] = torch.tensor(pooled.get("velocity_rmsd", float("nan")))
-    found: dict[str, Any] = {"run": run, "trained on": config.env.simulator, "episodes": episodes}
+        found["velocity_rmsd"][simulator] = round(pooled.get("velocity_rmsd", float("nan")), 4)
     for name in ("return", "length"):
         one, other = tables["warp"][name], tables["mujoco"][name]
         test = stats.ks_2samp(one.numpy(), other.numpy())
@@ -104,8 +105,38 @@ def both(run: str, device: str, episodes: int) -> dict[str, Any]:
             "KS": round(float(test.statistic), 4),
             "p": round(float(test.pvalue), 5),
         }
-    found["velocity_rmsd"] = {name: round(float(table["rmsd"]), 4) for name, table in tables.items()}
     return found
+
+
+def of_run(run: str, device: str, episodes: int) -> dict[str, Any]:
+    folder, config = open_run(run, device)
+
+    def act_on(env: VecEnv) -> Actor:
+        return load_policy(folder, config, env.spec, "last").inference(False, stream(0, "evaluation", env.device))
+
+    return {"run": run, **both(config, act_on, episodes)}
+
+
+def trained(given: Any, simulator: str, instances: int, steps: int) -> dict[str, Any]:
+    """Train the preset on a simulator, and play the policy on both."""
+    where = (f"env.simulator={simulator}", f"env.num_envs={instances}", "execution.mode=captured")
+    where = where if given.device == "cuda" else (*where[:2], "execution.mode=eager")
+    config = config_of(
+        given.preset, given.device, *where, f"seed={given.seed}", "evaluation.interval=0", *given.changes
+    )
+    runner = runner_of(config)
+    clock = Clock(runner.env.device)
+    runner.learn(steps)
+    seconds = clock.seconds()
+    cast = runner.upkeep.judge.cast
+
+    def act_on(env: VecEnv) -> Actor:
+        return cast.inference(False, stream(given.seed, "evaluation", env.device))
+
+    with cast.resting():
+        found = both(config, act_on, given.episodes)
+    runner.env.close()
+    return {"seed": given.seed, "steps": steps, "seconds": round(seconds, 1), **found}
 
 
 def starts(id: str, device: str, count: int) -> dict[str, float]:
@@ -120,9 +151,20 @@ def starts(id: str, device: str, count: int) -> dict[str, float]:
     return {name: round(value, 4) for name, value in found.items()}
 
 
+def batched(values: Sequence[int], count: int) -> Iterator[Sequence[int]]:
+    return (values[first : first + count] for first in range(0, len(values), count))
+
+
 def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--run", nargs="*", default=[], help="folders of runs, one trained on each simulator")
+    parser.add_argument(
+        "--train", type=int, nargs="*", default=[],
+        help="instances and steps on Warp, then on MuJoCo: train the preset on each",
+    )  # fmt: skip
+    parser.add_argument("--preset", default="ppo_pup12_velocity_gpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--changes", nargs="*", default=[], help="key=value")
     parser.add_argument("--instances", type=int, default=256)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--episodes", type=int, default=1000)
@@ -139,7 +181,10 @@ def main() -> int:
     results.note(starts=drawn)
     policies = []
     for run in given.run:
-        policies.append(both(run, given.device, given.episodes))
+        policies.append(of_run(run, given.device, given.episodes))
+        results.note(policies=policies)
+    for simulator, (instances, steps) in zip(("warp", "mujoco"), batched(given.train, 2), strict=False):
+        policies.append(trained(given, simulator, instances, steps))
         results.note(policies=policies)
     good = max(flight["qpos"], flight["qvel"]) <= SMOOTH
     for each in policies:

@@ -153,6 +153,7 @@ class WarpEnv(VecEnv):
         else:
             self._entropy.copy_(torch.from_numpy(instance_seeds(seed, self.num_envs).view(np.int64)))
             self._episode.zero_()
+            self._numbers.note_seeds()
         self._tensors.before_reset()
         return self._restart_all({})
 
@@ -264,6 +265,7 @@ class WarpEnv(VecEnv):
         for _, target, value in targets:
             target.copy_(value)
         self._since = int(state["since"])
+        self._numbers.note_seeds()
         self._numbers.follow(self._words)
         with self._simulation().on_stream():
             self._tensors.restore()
@@ -312,9 +314,9 @@ class WarpEnv(VecEnv):
         if task.looks:
             worlds.look()
         scalars, ended, final = self._end(before.step.obs)
-        if task.looks:
+        if task.looks and not task.knows_starts:
             worlds.look()
-        seen = self._begin(ended[0] | ended[1], final)
+        seen = self._begin(ended[0] | ended[1], final, not task.knows_starts)
         now.scalars.copy_(scalars)
         now.flags.copy_(ended)
         for name in final:
@@ -355,8 +357,10 @@ class WarpEnv(VecEnv):
         self._restart(ended, {})
         return scalars, torch.stack((terminated, truncated)), final
 
-    def _begin_episodes(self, where: Tensor, final: Observation) -> Observation:
+    def _begin_episodes(self, where: Tensor, final: Observation, has_looked: bool) -> Observation:
         """Observations for the next action; of episodes that begin in `where` [B] the first ones."""
+        if not has_looked:
+            self._tensors.tell_start(where)
         self._tensors.note_start(where)
         return {
             name: torch.where(_as(where, value), value, final[name])
@@ -373,7 +377,7 @@ class WarpEnv(VecEnv):
             self._since = 0
             if self._tensors.looks:
                 worlds.look()
-            for name, value in self._begin_episodes(self._everyone, now.obs).items():
+            for name, value in self._begin_episodes(self._everyone, now.obs, True).items():
                 now.obs[name].copy_(value)
         return dict(now.obs)
 

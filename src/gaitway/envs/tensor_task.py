@@ -34,6 +34,8 @@ class TensorTask:
     """Fields of the model that every world has its own values of."""
     looks: bool = True
     """Positions, velocities and their sensors are computed after physics and after restarts (`Worlds.look`)."""
+    knows_starts: bool = False
+    """`tell_start` writes positions and sensors of first states as they were drawn: there is no look after restarts."""
     derives: bool = False
     """Masses differ, so constants of the model that follow from them must be among `expanded`, and be derived."""
     fault_reward: float = 0.0
@@ -57,6 +59,9 @@ class TensorTask:
 
     def note_start(self, where: Tensor) -> None:
         """The same when positions and sensors of the first states are there."""
+
+    def tell_start(self, where: Tensor) -> None:
+        """Write them, for starts as `draw` makes them."""
 
     def restore(self) -> None:
         """A stored state was put back. Rebuild what follows from it."""

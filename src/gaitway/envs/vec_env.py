@@ -365,8 +365,8 @@ class VecEnv:
     """`num_envs` instances of one environment. Subclasses write the methods that raise here.
 
     The constructor resets all instances with its seed. `step` takes the unclipped action of the policy: the environment
-    clips it to its limits; NaN or a wrong shape is a ValueError. Finished instances are reset within the same call
-    (auto-reset).
+    clips it to its limits; NaN or a wrong shape is a ValueError, where a device finds the NaN in `check_workers`.
+    Finished instances are reset within the same call (auto-reset).
     """
 
     spec: EnvSpec

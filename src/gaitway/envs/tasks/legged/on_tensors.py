@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.episode_numbers import ALL, EpisodeNumbers
-from gaitway.envs.legged.frame import Bodies, Physics, Substeps
+from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose, base_velocity, rotate, up_in_base
 from gaitway.envs.legged.randomise import MODEL_FIELDS, MODEL_NAMES, Places, write_model
 from gaitway.envs.legged.rewards import SUBSTEP_TERMS
 from gaitway.envs.tasks.legged.ground import BODY_FIELDS, BOX_FIELDS, box_numbers, surroundings
@@ -45,6 +45,7 @@ class LeggedOnTensors(TensorTask):
         self.logic = task.logic_on(like, around)
         self._like, self._around = like, around
         self._on_track = around is not None and around.track is not None
+        self.knows_starts = not self._on_track  # where all bodies are is asked on tracks alone
         self._records = any(name in SUBSTEP_TERMS for name in self.logic.rewards.names)
         randomise = task.config.randomise
         self._delays = randomise.delay if randomise.enabled else 0
@@ -110,6 +111,19 @@ class LeggedOnTensors(TensorTask):
 
     def note_start(self, where: Tensor) -> None:
         self.logic.note_start(ALL, self._physics, where)
+
+    def tell_start(self, where: Tensor) -> None:
+        """Sensors of feet: nothing turns in first states, so feet move with their base."""
+        robot, qpos = self.logic.robot, self.worlds.qpos
+        position, rotation, yaw = base_pose(robot, qpos)
+        base = base_velocity(robot, self.worlds.qvel, rotation, -up_in_base(rotation), yaw)["velocity"]
+        feet = self.logic.chains(qpos[:, robot.positions])
+        place = position[:, None] + rotate(rotation[:, None].expand(-1, robot.feet, -1), feet)
+        told = torch.cat((place.flatten(1), base[:, None].expand_as(place).flatten(1)), 1)
+        sensors = self._physics.sensors
+        first = sensors.shape[1] - told.shape[1]
+        shown = torch.where(where[:, None], told, sensors[:, first:])
+        sensors.copy_(torch.cat((sensors[:, :first], shown), 1))
 
     def restore(self) -> None:
         self._write_model()
