@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from _rounds import machine, revision, versions
 
-from gaitway.cli.build import build_env, build_runner
+from gaitway.cli.build import build_algorithm, build_env
 from gaitway.cli.compose_run import compose_run
 from gaitway.cli.train_config import TrainConfig
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.evaluate import run_episodes
+from gaitway.runners.on_policy import OnPolicyRunner
+from gaitway.runners.runner_config import RunnerConfig
 
 PACKAGES = ("mujoco", "mujoco-warp", "warp-lang", "torch")
 
@@ -35,15 +38,18 @@ def config_of(preset: str, device: str, *changes: str) -> TrainConfig:
     return config
 
 
-def runner_of(config: TrainConfig, env: VecEnv | None = None) -> Any:
-    """A runner without a folder, whose evaluations are ours to make."""
-    return build_runner(config, None, env)
+def runner_of(config: TrainConfig, env: VecEnv | None = None) -> OnPolicyRunner:
+    """A runner without a folder and without evaluations, which are ours to make."""
+    env = env or build_env(config)
+    settings = RunnerConfig(**{each.name: getattr(config, each.name) for each in fields(RunnerConfig)})
+    return OnPolicyRunner(env, build_algorithm(config, env), settings)
 
 
 def judged(runner: Any, env: VecEnv, episodes: int, seed: int) -> dict[str, float]:
     """What the deterministic policy achieves; figures of all episodes together."""
-    act = runner.upkeep.judge.cast.inference(False, stream(seed, "evaluation", env.device))
-    with runner.upkeep.judge.cast.resting():
+    cast = runner.upkeep.judge.cast
+    act = cast.inference(False, stream(seed, "evaluation", env.device))
+    with cast.resting():
         table = run_episodes(env, act, episodes)
     found = {name: figure(table) for name, figure in env.spec.pooled.items()}
     found |= {name: float(table[name].mean()) for name in ("return", "length", "physics_error")}

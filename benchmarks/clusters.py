@@ -5,7 +5,9 @@
 
 Three trials of PPO on a pendulum by each executor: every `parameters_sha256` must be the same. Then the same sweep by
 SLURM again, in which the job of a trial is sent SIGUSR1 in its middle: it must save, be queued again by SLURM, go on
-and end with the same fingerprint.
+and end with the same fingerprint. Then once more, one job at a time: the job that runs is cancelled (`scancel`) in its
+middle and one that waits before it begins; both trials must count as stopped, and end with the same fingerprints when
+the sweep is resumed.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from _provenance import add_commit, let_children_import, provenance
 
 SWEEP: dict[str, Any] = {
     "base": {
@@ -42,20 +44,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=None)
     parser.add_argument("--executors", nargs="+", default=["local", "ray", "slurm"])
+    add_commit(parser)
     options = parser.parse_args()
+    origin = provenance("clusters", options.commit)
+    let_children_import()
     out = None if options.out is None else Path(options.out).resolve()
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         found = {name: swept(name) for name in options.executors}
-        result: dict[str, Any] = {
+        result: dict[str, Any] = origin | {
+            "slurm": version(),
             "fingerprints": found,
             "all_equal": len({tuple(each) for each in found.values()}) == 1,
         }
-        if "slurm" in found:
-            result["requeued"] = requeued(found["slurm"])
+        write(result, out)
+        for name, disturb in {"cancelled": cancelled, "requeued": requeued}.items():
+            if "slurm" in found:
+                result[name] = disturb(found["slurm"])
+                write(result, out)
         os.chdir("/")
-    result |= {"machine": platform.platform(), "slurm": version()}
     print(json.dumps(result, indent=1))
+
+
+def write(result: dict[str, Any], out: Path | None) -> None:
+    result["machine"]["load_at_end"] = os.getloadavg()[0]
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n")
 
@@ -94,6 +106,26 @@ def requeued(undisturbed: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def cancelled(undisturbed: list[str]) -> dict[str, Any]:
+    asked = {"executor": "slurm", "cluster": {"array_size": 1}}
+    Path("cancel.yaml").write_text(yaml.safe_dump(SWEEP | asked))
+    driver = subprocess.Popen([*GAITWAY, "sweep", "cancel.yaml", "--out", "cancel"])
+    while (gone := steps_of(Path("cancel/0000"))) < 4000:
+        if driver.poll() is not None:
+            raise RuntimeError("the sweep ended before it could be disturbed")
+        time.sleep(0.05)
+    jobs = [json.loads(line)["job"] for line in Path("cancel/outcomes.jsonl").read_text().splitlines()]
+    subprocess.run(["scancel", jobs[2], jobs[0]], check=True)
+    code = driver.wait()
+    rows = status("cancel")
+    subprocess.run([*GAITWAY, "sweep", "--resume", "cancel"], check=True)
+    ends = fingerprints("cancel")
+    return {
+        "cancelled_at_step": gone, "driver": code, "states": [row["state"] for row in rows],
+        "steps": [row["steps"] for row in rows], "fingerprints": ends, "all_equal": ends == undisturbed,
+    }  # fmt: skip
+
+
 def steps_of(run: Path) -> int:
     try:
         return int(json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"])
@@ -102,12 +134,17 @@ def steps_of(run: Path) -> int:
 
 
 def fingerprints(name: str) -> list[str]:
-    status = subprocess.run([*GAITWAY, "sweep", "status", name, "--json"], capture_output=True, text=True, check=True)
     found = []
-    for row in json.loads(status.stdout):
+    for row in status(name):
         command = [*GAITWAY, "info", row["run"], "--verify", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found.append(str(json.loads(done.stdout.splitlines()[-1])["parameters_sha256"]))
+    return found
+
+
+def status(name: str) -> list[dict[str, Any]]:
+    done = subprocess.run([*GAITWAY, "sweep", "status", name, "--json"], capture_output=True, text=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 
 

@@ -288,9 +288,9 @@ def check_same_work(session: Session, sizes: Sizes) -> None:
             a.weight.copy_(b.weight)
             a.bias.copy_(b.bias)
         batch = ours.style._batch["pairs"]
-        batch[EXPERT] = peer.clips.unflatten(-1, (2, -1))
-        batch[CURRENT] = batch[OLD] = peer.pairs.unflatten(-1, (2, -1))
-    ours.style.normaliser.eps = 0.0  # at first it takes away 0 and divides by 1
+        scale = 1.0 + ours.style.normaliser.eps  # by which the normaliser divides at first
+        batch[EXPERT] = scale * peer.clips.unflatten(-1, (2, -1))
+        batch[CURRENT] = batch[OLD] = scale * peer.pairs.unflatten(-1, (2, -1))
     ours.style.engine.max_grad_norm = None
     with precision("fp32"):
         ours.style._learn()

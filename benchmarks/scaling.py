@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +44,20 @@ def main() -> None:
     parser.add_argument("--out", default=None)
     parser.add_argument("--page", default=None)
     parser.add_argument("--from", dest="source", default=None, help="a raw file to make the page of")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     add_commit(parser)
     options = parser.parse_args()
     if options.source:
         result = json.loads(Path(options.source).read_text())
     else:
         out = None if options.out is None else Path(options.out).resolve()
-        origin = provenance("scaling", options.commit)
+        result = provenance("scaling", options.commit)
         let_children_import()
-        result = origin | measured(options.rounds)
-        result["machine"]["load_at_end"] = os.getloadavg()[0]
-        if out is not None:
-            out.write_text(json.dumps(result, indent=1) + "\n")
+        for found in measured(options.rounds):  # a result after every round, so that none is lost
+            result |= found
+            result["machine"]["load_at_end"] = os.getloadavg()[0]
+            if out is not None:
+                out.write_text(json.dumps(result, indent=1) + "\n")
     if options.page:
         page = Path(options.page)
         text = page.read_text()
@@ -64,23 +66,26 @@ def main() -> None:
     print(table(result))
 
 
-def measured(rounds: int) -> dict[str, Any]:
-    home = os.getcwd()
+def measured(rounds: int) -> Iterator[dict[str, Any]]:
+    """What is known after each of the rounds."""
+    home, sizes = os.getcwd(), messages_of_iteration()
+    raw: dict[str, list[float]] = {name: [] for name in CASES}
+    messages: dict[str, list[float]] = {str(size): [] for size in SIZES}
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        raw: dict[str, list[float]] = {name: [] for name in CASES}
-        messages: dict[str, list[float]] = {str(size): [] for size in SIZES}
         for number in range(rounds):
             for name, case in CASES.items():
-                raw[name].append(
-                    seconds_of_iteration(*case, f"{number}-{len(raw[name])}-{case[0]}-{case[1]}-{case[2]}")
-                )
+                raw[name].append(seconds_of_iteration(*case, f"{number}-{case[0]}-{case[1]}-{case[2]}"))
             for size, seconds in all_reduce().items():
                 messages[size].append(seconds)
+            yield concluded(raw, messages, sizes)
         os.chdir(home)
+
+
+def concluded(raw: dict[str, list[float]], messages: dict[str, list[float]], sizes: dict[int, float]) -> dict[str, Any]:
+    """Medians, and what the model makes of them; `sizes` are the messages of an iteration."""
     found = {name: statistics.median(each) for name, each in raw.items()}
     sent = {size: statistics.median(each) for size, each in messages.items()}
-    sizes = messages_of_iteration()
     seconds = sum(count * interpolated(sent, size) for size, count in sizes.items())
     predicted = found["1 process, 1 core, half the instances"] + seconds
     two = found["2 processes, a core each"]

@@ -3,9 +3,9 @@
     gaitway bench sweeps --out benchmarks/results/sweeps.json
 
 PPO and SAC on a pendulum, five seeds each, as one sweep with two workers: once undisturbed, once with its driver killed
-(SIGKILL) when half of the trials are over, whose processes must be gone within 10 seconds, and which is then resumed.
-Every `parameters_sha256` must be the same in both. Then an Optuna sweep of PPO's learning rate, in which at least one
-trial must be pruned and still be playable.
+(SIGKILL) in the midst of a trial when four others are over, whose processes must be gone within 10 seconds, and which
+is then resumed. Every `parameters_sha256` must be the same in both. Then an Optuna sweep of PPO's learning rate, in
+which at least one trial must be pruned and still be playable.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from typing import Any
 import yaml
 from _provenance import add_commit, let_children_import, provenance
 
+TOTAL = 15_360
 COMMON: dict[str, Any] = {
     "env": {"id": "toy/pendulum", "num_envs": 4},
-    "total_steps": 2560,
-    "evaluation": {"interval": 640, "episodes": 2},
-    "checkpoints": {"interval": 320},
+    "total_steps": TOTAL,
+    "evaluation": {"interval": 3840, "episodes": 2},
+    "checkpoints": {"interval": 640},
 }
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "ppo": {
@@ -69,32 +70,43 @@ def killed_and_resumed(place: Path) -> dict[str, Any]:
     (place / "both.yaml").write_text(yaml.safe_dump(sweep))
     subprocess.run([*GAITWAY, "sweep", "both.yaml", "--out", "whole"], check=True)
     driver = subprocess.Popen([*GAITWAY, "sweep", "both.yaml", "--out", "killed"])
-    while sum(row["state"] == "done" for row in status("killed")) < 5:
-        time.sleep(0.5)
-    while not any(row["state"] == "running" and row["steps"] for row in status("killed")):
-        time.sleep(0.1)  # in the middle of a run, not of its start
-    before, at_work = status("killed"), len(processes("killed"))
+    while not is_in_the_midst(steps := [steps_of(f"killed/{number:04d}") for number in range(10)]):
+        time.sleep(0.05)
+    at_work = len(processes("killed"))
     driver.send_signal(signal.SIGKILL)
     killed = time.perf_counter()
     driver.wait()
     while processes("killed") and time.perf_counter() - killed < 60:
         time.sleep(0.1)
     gone, left = time.perf_counter() - killed, len(processes("killed"))
+    saved = [row["steps"] for row in status("killed")]
     subprocess.run([*GAITWAY, "sweep", "--resume", "killed"], check=True)
     whole, resumed = ([fingerprint(row["run"]) for row in status(name)] for name in ("whole", "killed"))
     rows = [
-        {"number": row["number"], "parameters": row["parameters"], "seed": row["seed"], "when_killed": old["state"],
-         "steps_when_killed": old["steps"], "undisturbed": one, "resumed": other, "equal": one == other}
-        for row, old, one, other in zip(status("killed"), before, whole, resumed, strict=True)
+        {"number": row["number"], "parameters": row["parameters"], "seed": row["seed"], "steps_when_killed": done,
+         "steps_saved": kept, "undisturbed": one, "resumed": other, "equal": one == other}
+        for row, done, kept, one, other in zip(status("killed"), steps, saved, whole, resumed, strict=True)
     ]  # fmt: skip
     return {
         "processes_when_killed": at_work,
         "processes_left": left,
         "seconds_until_all_processes_were_gone": round(gone, 2),
         "all_equal": all(row["equal"] for row in rows) and len(rows) == 10,
-        "in_the_middle": [row["number"] for row in rows if row["when_killed"] == "running"],
+        "in_the_middle": [row["number"] for row in rows if 0 < row["steps_when_killed"] < TOTAL],
         "trials": rows,
     }
+
+
+def is_in_the_midst(steps: list[int]) -> bool:
+    """Whether at least four trials are over, and another has gone between a quarter and three quarters of its way."""
+    return sum(each >= TOTAL for each in steps) >= 4 and any(TOTAL / 4 < each < 3 * TOTAL / 4 for each in steps)
+
+
+def steps_of(run: str) -> int:
+    try:
+        return int(json.loads(Path(run, "metrics.jsonl").read_text().splitlines()[-1])["step"])
+    except (OSError, ValueError, IndexError, KeyError):
+        return 0
 
 
 def pruned(place: Path) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
     gaitway bench warp_throughput --preset ppo_go1_velocity_gpu --out benchmarks/results/warp_throughput_go1.json
 
-`bare`: the substeps of a step of the same worlds (models, room for contacts, states copied from the environment, targets
-of a standing robot), recorded as one CUDA graph. `environment`: `env.step` with actions of a fixed set. `ppo`: whole
+`bare`: the substeps of a step of the same worlds (models, room for contacts, states and targets copied from the
+environment), recorded as one CUDA graph. `environment`: `env.step` with actions of a fixed set. `ppo`: whole
 iterations of the preset, compilation and recording apart. `threads`: the same task on MuJoCo's batch. Rounds take turns
 between `bare` and `environment`; medians. Memory is what the device has less of than before.
 """
@@ -56,50 +56,57 @@ def free(device: str) -> float:
     return torch.cuda.mem_get_info()[0] / 2**30 if device == "cuda" else 0.0
 
 
-def physics(config: Any, rounds: int, steps: int, device: str) -> dict[str, Any]:
-    before = free(device)
-    with build_env(config) as env:
-        assert isinstance(env, WarpEnv)
-        generator = torch.Generator(env.device).manual_seed(0)
-        actions = 0.2 * torch.randn(8, env.num_envs, *env.spec.action.shape, device=env.device, generator=generator)
-        for number in range(16):
-            env.step(actions[number % 8])
-        memory = before - free(device)
-        bare = Bare(env)
-        figures: dict[str, list[float]] = {"bare": [], "environment": []}
-        for number in range(-1, rounds):
-            bare.take_states()
-            for _ in range(4 if number < 0 else 0):
-                bare()
-            bare.take_states()
-            clock = Clock(env.device)
-            for _ in range(steps):
-                bare()
-            seconds = clock.seconds() / steps
-            clock = Clock(env.device)
-            for step in range(steps):
-                env.step(actions[step % 8])
-            other = clock.seconds() / steps
-            if number >= 0:
-                figures["bare"].append(1e3 * seconds)
-                figures["environment"].append(1e3 * other)
-        count, counts, capacity = env.num_envs, env.counts(), env.capacity
+def made(config: Any) -> tuple[WarpEnv, dict[str, Any]]:
+    """The environment, compiled and recorded, and what that took."""
+    before, clock = free(config.device), Clock(torch.device(config.device))
+    env = build_env(config)
+    assert isinstance(env, WarpEnv)
+    began = clock.seconds()
+    action = torch.zeros(env.num_envs, *env.spec.action.shape, device=env.device)
+    for _ in range(16):
+        env.step(action)
+    seconds = {"made s": round(began, 1), "compiled and recorded s": round(clock.seconds() - began, 1)}
+    refused = [program.refused for program in (*env._programs, env._derive) if program.refused]
+    return env, {**seconds, "refused": refused, "memory GiB": round(before - free(config.device), 2)}
+
+
+def physics(env: WarpEnv, rounds: int, steps: int) -> dict[str, Any]:
+    generator = torch.Generator(env.device).manual_seed(0)
+    actions = 0.2 * torch.randn(8, env.num_envs, *env.spec.action.shape, device=env.device, generator=generator)
+    bare = Bare(env)
+    figures: dict[str, list[float]] = {"bare": [], "environment": []}
+    for number in range(-1, rounds):
+        bare.take_states()
+        for _ in range(4 if number < 0 else 0):
+            bare()
+        bare.take_states()
+        clock = Clock(env.device)
+        for _ in range(steps):
+            bare()
+        seconds = clock.seconds() / steps
+        clock = Clock(env.device)
+        for step in range(steps):
+            env.step(actions[step % 8])
+        other = clock.seconds() / steps
+        if number >= 0:
+            figures["bare"].append(1e3 * seconds)
+            figures["environment"].append(1e3 * other)
+    count, counts, capacity = env.num_envs, env.counts(), env.capacity
     medians = {name: statistics.median(values) for name, values in figures.items()}
     return {
         "instances": count,
         "milliseconds": figures,
         **{f"{name} steps/s": round(1e3 * count / value) for name, value in medians.items()},
         "environment of bare": round(medians["bare"] / medians["environment"], 3),
-        "memory GiB": round(memory, 2),
         "counts": counts,
         "constraints": capacity.constraints,
         "contacts": capacity.contacts,
     }
 
 
-def learning(config: Any, rounds: int, iterations: int) -> dict[str, Any]:
-    clock = Clock(torch.device(config.device))
-    runner = runner_of(config)
+def learning(config: Any, env: WarpEnv, rounds: int, iterations: int) -> dict[str, Any]:
+    clock = Clock(env.device)
+    runner = runner_of(config, env)
     rows = config.env.num_envs * config.algorithm.rollout_steps
     runner.learn(3 * rows)
     preparing = clock.seconds()
@@ -109,7 +116,6 @@ def learning(config: Any, rounds: int, iterations: int) -> dict[str, Any]:
         runner.learn(iterations * rows)
         figures.append(round(iterations * rows / clock.seconds()))
     memory = torch.cuda.max_memory_allocated() / 2**30 if config.device == "cuda" else 0.0
-    runner.env.close()
     return {
         "ppo steps/s": round(statistics.median(figures)),
         "ppo rounds": figures,
@@ -147,20 +153,20 @@ def main() -> int:
     for size in given.sizes:
         changes = (f"env.num_envs={size}", f"execution.mode={given.mode}", "evaluation.interval=0")
         config = config_of(given.preset, given.device, *changes)
-        for part, measure in (
-            ("physics", lambda config=config: physics(config, given.rounds, given.steps, given.device)),
-            ("ppo", lambda config=config: learning(config, min(given.rounds, 5), given.iterations)),
-        ):
-            try:
-                row = measure()
-            except (RuntimeError, ValueError, MemoryError) as error:  # the other sizes go on
-                row = {f"{part} failed": str(error).splitlines()[0]}
-            rows.setdefault(str(size), {}).update(row)
-            gc.collect()
-            if given.device == "cuda":
-                torch.cuda.empty_cache()
+        row = rows[str(size)] = {}
+        try:
+            env, about = made(config)
+            row |= about
+            row |= physics(env, given.rounds, given.steps)
             results.note(rows=rows)
-        row = rows[str(size)]
+            row |= learning(config, env, min(given.rounds, 5), given.iterations)
+            env.close()
+        except (RuntimeError, ValueError, MemoryError) as error:  # the other sizes go on
+            row["failed"] = str(error).splitlines()[0]
+        results.note(rows=rows)
+        gc.collect()
+        if given.device == "cuda":
+            torch.cuda.empty_cache()
         if "ppo steps/s" in row and "environment steps/s" in row:
             row["ppo of environment"] = round(row["ppo steps/s"] / row["environment steps/s"], 3)
             results.note(rows=rows)

@@ -21,7 +21,7 @@ tested("T-QUEUE", "rollouts that keep the rows of earlier ones", "tests/data/tes
 tested("T-FILES", "what a recorder wrote before it was killed is read, every row as often as asked",
        "tests/data/test_cursors.py", "tests/data/test_codecs.py", "tests/data/test_parkour_datasets.py")  # fmt: skip
 
-ITERATIONS, ROWS, INSTANCES = 20, 64, 32
+ITERATIONS, ROWS, INSTANCES = 20, 64, 128
 FIRST_STAGE = ITERATIONS * ROWS * INSTANCES
 SETTINGS = {
     "env": {"id": "toy/pendulum", "num_envs": INSTANCES},

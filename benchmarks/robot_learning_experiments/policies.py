@@ -26,7 +26,7 @@ tested("T-PRIVATE", "what the actor must not see may be anything", "tests/behavi
 # --- T-EST -----------------------------------------------------------------------------------------------------------
 
 STEPS = {"env.num_envs": 64, "algorithm.rollout_steps": 32, "algorithm.epochs": 5, "algorithm.minibatches": 4,
-         "total_steps": 300_000, "evaluation.interval": 0}  # fmt: skip
+         "total_steps": 600_000, "evaluation.interval": 0}  # fmt: skip
 BLOCK = {"name": "estimator", "reads": ["pos"], "writes": "velocity", "target": ["vel"], "hidden": [32],
          "replace": 1.0}  # fmt: skip
 REMEMBERS = BLOCK | {"memory": "gru", "memory_size": 16}

@@ -56,6 +56,21 @@ def batch_of(ppo: PPO, weight: bool = False) -> dict[str, torch.Tensor]:
     return batch
 
 
+def batch_of_sequences(ppo: PPO) -> dict[str, torch.Tensor]:
+    """Rows that no policy has said anything about yet."""
+    generator = stream(2, "batch")
+    batch = {
+        "obs/policy": torch.randn(SAMPLES, 5, generator=generator),
+        "obs/all": torch.randn(SAMPLES, 7, generator=generator),
+        "params": torch.cat((torch.randn(SAMPLES, 2, generator=generator), torch.ones(SAMPLES, 2)), -1),
+        "value": torch.randn(SAMPLES, generator=generator),
+        "advantage": torch.randn(SAMPLES, generator=generator),
+        "return": torch.randn(SAMPLES, generator=generator),
+    }
+    batch["raw"] = ppo.policy.head.sample(batch["params"], generator)
+    return batch | {"log_prob": ppo.policy.head.log_prob(batch["params"], batch["raw"])}
+
+
 def terms_of(policy, terms) -> Terms:
     return Terms(terms, policy, torch.device("cpu"))
 
@@ -107,6 +122,33 @@ def test_equals_autograd(case, weight):
     assert 0.0 < direct["clip_fraction"] < 1.0
 
 
+@pytest.mark.parametrize("weight", [False, True])
+@pytest.mark.parametrize("memory", [MemoryConfig("lstm", 6), MemoryConfig("gru", 6, 2), MemoryConfig("lstm", 6, 2)])
+@pytest.mark.parametrize("critic", [None, MemoryConfig()])
+def test_behind_a_memory_it_equals_autograd(memory, critic, weight):
+    config = ActorCriticConfig(memory=memory, critic_memory=critic, observations=Observations(("policy",), ("all",)))
+    ppo = learner(config, entropy_coef=0.01, value_clip=0.2)
+    assert ppo._direct is not None
+    flat, generator, shape = batch_of_sequences(ppo), stream(3, "batch"), (12, 4)
+    batch = {name: value.unflatten(0, shape) for name, value in flat.items()}
+    batch["starts"] = torch.rand(shape, generator=generator) < 0.15
+    for name in ppo.policy.column_fields:
+        batch[name] = torch.randn(4, ppo.policy.memories[name.removeprefix("memory/")].size, generator=generator)
+    if weight:
+        batch["weight"] = (torch.rand(shape, generator=generator) < 0.7).float()
+    general, direct, by_autograd, by_hand = both_ways(ppo, batch)
+    for name, value in general.items():
+        assert_close(direct[name], value, atol=2e-6, rtol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+    assert_close(by_hand, by_autograd, atol=1e-6, rtol=1e-4)
+    assert by_hand.isfinite().all()
+
+
+def test_further_terms_beside_a_memory_are_left_to_autograd():
+    ppo = learner(ActorCriticConfig(memory=MemoryConfig("lstm", 6)))
+    further = terms_of(ppo.policy, [*standard_terms(ppo.config, ppo.policy), Effort()])
+    assert DirectGradient.of(ppo.policy, further) is None
+
+
 def test_a_bound_stops_the_deviation_in_both_directions():
     ppo = learner(wide(std_range=(0.5, 2.0)), entropy_coef=0.01)
     with torch.no_grad():
@@ -144,7 +186,6 @@ def test_training_goes_the_same_way(schedule):
 def test_other_policies_terms_and_modes_take_the_general_way():
     standard = [Surrogate(0.2), ValueLoss(None, 0.5), Entropy(0.0)]
     policies = {
-        "memory": ActorCriticConfig(memory=MemoryConfig("gru", 8)),
         "state-dependent deviation": wide(state_dependent=True),
         "squashed": wide(kind="squashed_gaussian"),
         "beta": wide(kind="beta"),

@@ -104,6 +104,12 @@ def test_groups_are_runs_that_differ_in_the_seed_only(tmp_path):
     }
 
 
+def test_films_and_logs_do_not_divide_a_group(tmp_path):
+    for seed, more in enumerate(({}, {"video": "{interval: 100}"}, {"logging": "{tensorboard: true}"})):
+        write_run(tmp_path / str(seed), seed=seed, env="{id: Walker}", **more)
+    assert [[run.seed for run in runs] for runs in group_runs(load_runs([tmp_path])).values()] == [[0, 1, 2]]
+
+
 def test_labels_of_groups_stay_short_and_distinct(tmp_path):
     one = write_run(tmp_path / "one", note="x" * 80)
     two = write_run(tmp_path / "two", note="y" * 80)

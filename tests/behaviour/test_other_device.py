@@ -92,6 +92,14 @@ def test_a_device_that_is_not_here_is_the_cpu_with_one_line(command, device, run
     assert yaml.safe_load((run / "config.yaml").read_text())["device"] == device  # it is the same run elsewhere
 
 
+def test_what_warp_simulated_mujoco_does_where_there_is_no_gpu(run, capsys):
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["device"], config["env"]["simulator"] = "cuda", "warp"
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    assert open_run(str(run))[1].env.simulator == "mujoco"
+    assert "MuJoCo does on the CPU" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("execution", "is_changed"),
     [

@@ -16,7 +16,7 @@ def metrics(path):
 REPLAY = ["algorithm.learning_starts=300", "algorithm.iteration_steps=200", "algorithm.update_ratio=0.2",
           "algorithm.replay_size=1000", "algorithm.batch_size=32"]  # fmt: skip
 CARTPOLE, HOPPER = ["env.id=gymnasium:CartPole-v1"], ["env.id=Hopper-v5"]
-EVOLUTION = ["env.num_envs=1", "algorithm.population=6", "algorithm.episodes=3", "algorithm.max_episode_steps=40"]
+EVOLUTION = ["env.num_envs=1", "algorithm.population=6", "algorithm.episodes=3", "algorithm.max_episode_steps=30"]
 RUNS = {
     "ppo": [*HOPPER, "algorithm.rollout_steps=32"],
     "ppo, walker": ["env.id=walker/run", "algorithm.rollout_steps=32"],
@@ -56,8 +56,8 @@ def runs(tmp_path_factory):
     """One process after the other, for each number of threads."""
     folder = tmp_path_factory.mktemp("runs")
     for threads in (1, 3):
-        common = ["env.num_envs=8", f"env.num_threads={threads}", "total_steps=1200", "seed=5"]
-        common += ["evaluation.interval=500", "evaluation.episodes=3", "evaluation.max_steps=50"]
+        common = ["env.num_envs=8", f"env.num_threads={threads}", "total_steps=800", "seed=5"]
+        common += ["evaluation.interval=400", "evaluation.episodes=3", "evaluation.max_steps=30"]
         requests = {str(folder / name / str(threads)): [*common, *options] for name, options in RUNS.items()}
         environment = os.environ | {"PYTHONHASHSEED": str(threads)}
         found = subprocess.run(

@@ -194,12 +194,13 @@ class TestCollect:
         assert main([*follow, "--append"]) == 0  # nothing says how much, and the run is over
         assert Trajectories(out).written == both.written
 
-    def test_newer_checkpoints_are_taken_as_they_come(self, place, tmp_path):
+    def test_newer_checkpoints_are_taken_as_they_come(self, place, tmp_path, caplog):
         student = tmp_path / "student"
         with make_env("toy/pendulum", num_envs=3) as env:
             obs = env.reset()
             taught = Taught(RandomPolicy(env.spec.action, stream(0, "a")), stream(0, "b"))
             followed = FollowedRun(student, taught, env.spec)
+            assert f"there is no run at {student} yet; until it has a checkpoint" in caplog.text
             assert (followed(), taught.student, followed.steps) == (False, None, -1)
             shutil.copytree(place / "run", student, symlinks=True)
             assert followed()

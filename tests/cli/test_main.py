@@ -19,9 +19,10 @@ TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, drawn):
     path = tmp_path_factory.mktemp("runs") / "tiny"
-    assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
+    with drawn():
+        assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
     return path
 
 
@@ -58,6 +59,15 @@ def test_info(run, capsys):
     assert found["steps"] == 512
     assert len(found["parameters_sha256"]) == 64
     assert {"format_version", "best", "last"} <= set(found)
+
+
+def test_info_reads_its_device(run, capsys):
+    assert main(["info", str(run), "device=cpu"]) == 1
+    assert "nothing is computed on cpu or elsewhere; add --verify or leave device= out" in capsys.readouterr().err
+    assert main(["info", str(run), "seed=3"]) == 1
+    assert "'seed=3' is not understood; the one key here is device=cpu or device=cuda" in capsys.readouterr().err
+    assert main(["info", str(run), "--verify", "device=abacus"]) == 1
+    assert "abacus" in capsys.readouterr().err
 
 
 def test_info_verifies_what_a_checkpoint_says(run, tmp_path, capsys):

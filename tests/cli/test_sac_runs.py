@@ -20,9 +20,10 @@ TINY = ["algorithm=sac", "env.id=toy/pendulum", "env.num_envs=2", "algorithm.ite
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, drawn):
     path = tmp_path_factory.mktemp("runs") / "soft"
-    assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
+    with drawn():
+        assert main(["train", *TINY, f"run_dir={path}", "seed=3", "--quiet"]) == 0
     return path
 
 

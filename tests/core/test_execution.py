@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gaitway.core.execution import Execution, ExecutionConfig, _Recording, outside
+from gaitway.core.seeding import SharedStream
 
 
 def test_automatic_choices_on_the_cpu():
@@ -144,3 +145,30 @@ def test_a_recording_that_fails_is_over(monkeypatch):
         _Recording(()).of(function, None)
     assert _Recording.present is None
     assert Graph.recording is None
+
+
+def test_a_recording_that_cannot_begin_is_over_too(monkeypatch):
+    class Strict(Graph):
+        def register_generator_state(self, generator):
+            raise TypeError(f"expected a Generator, but got {type(generator).__name__}")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Strict)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    with pytest.raises(TypeError, match="expected a Generator"):
+        _Recording((torch.Generator(),)).of(lambda: None, None)
+    done = []
+    outside(lambda: done.append("now"))
+    assert done == ["now"]
+
+
+def test_graphs_are_given_plain_generators(monkeypatch):
+    """A graph takes nothing derived from a Generator, as the one that ranks share is."""
+    registered = []
+    monkeypatch.setattr(Graph, "register_generator_state", lambda graph, each: registered.append(each))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", Recorded)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    own, shared, points_to_it = torch.Generator(), SharedStream(), torch.Generator()
+    monkeypatch.setattr(SharedStream, "graphsafe_get_state", lambda stream: points_to_it, raising=False)
+    _Recording((own, shared)).of(lambda: None, None)
+    assert registered == [own, points_to_it]

@@ -11,7 +11,9 @@ import torch
 from host_reads import NoHostReads
 
 from gaitway import make_env
-from gaitway.envs import warp_worlds
+from gaitway.envs import warp_capacity, warp_worlds
+from gaitway.envs.check import check_env
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.mujoco_warp import WarpEnv
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.vec_env import VecEnv
@@ -125,7 +127,7 @@ def test_both_simulators_agree(id: str, options: dict[str, Any], limit: float) -
 @pytest.mark.slow
 def test_faults_end_their_own_episode_and_leave_nothing_behind(plain: WarpEnv) -> None:
     plain.reset(5)
-    before = plain._steps[plain._turn].obs["policy"].clone()
+    before = plain._steps[plain._turn].step.obs["policy"].clone()
     plain._worlds.qvel[1, 3] = math.nan
     plain._worlds.overflow[2] = 1
     faults = plain.counts()
@@ -201,3 +203,84 @@ def test_what_warp_lacks_is_named() -> None:
     task.model.opt.solver = int(mujoco.mjtSolver.mjSOL_PGS)
     with pytest.raises(WarpError, match=r"mjSOL_PGS; change the model or use env\.simulator=mujoco"):
         WarpEnv(task, 2, device="cpu", capacity=ROOM)
+
+
+@needs_warp
+@pytest.mark.slow
+def test_the_comparison_finds_a_delay_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gaitway.envs.tasks.legged.on_tensors import LeggedOnTensors
+
+    monkeypatch.setattr(LeggedOnTensors, "_delayed", lambda self, number: self._target)
+    options = {"randomise": {"delay": 3}, **STILL}
+    with on_warp("pup12/velocity", **options) as there, make_env("pup12/velocity", 4, 3, **options) as here:
+        for action in actions(here, 3):
+            found, expected = there.step(action), here.step(action)
+    assert (found.final_obs["policy"] - expected.final_obs["policy"]).abs().max() > 1e-2
+
+
+@needs_warp
+@pytest.mark.slow
+def test_pictures_show_the_state_of_an_instance(plain: WarpEnv) -> None:
+    from gaitway.envs.pictures.scene import Scene
+
+    plain.step(actions(plain, 1)[0])
+    scene = Scene(plain.task)
+    scene.update(2)
+    assert torch.allclose(torch.from_numpy(scene.data.qpos).float(), plain._worlds.qpos[2])
+
+
+# room
+
+
+def test_too_many_instances_are_refused_with_the_number_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = NATIVE_TASKS["walker/run"]().model
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**31))
+    warp_capacity.check_memory(model, ROOM, 4096, torch.device("cuda"), "walker/run")
+    with pytest.raises(WarpError, match=r"100000 instances .* about \d+ fit: use env.num_envs=16384"):
+        warp_capacity.check_memory(model, ROOM, 100_000, torch.device("cuda"), "walker/run")
+
+
+def test_the_probe_leaves_the_task_to_its_environment() -> None:
+    task = NATIVE_TASKS["walker/run"]()
+    found = warp_capacity.probed_capacity(task)
+    assert found.constraints >= 64
+    assert found.contacts >= 32
+    with MujocoBatchEnv(task, 2) as env:
+        env.step(torch.zeros(2, 6))
+
+
+@needs_warp
+@pytest.mark.slow
+def test_the_contract_is_kept() -> None:
+    report = check_env(lambda num_envs, seed: make_env("walker/run", num_envs, seed, simulator="warp"), steps=12)
+    assert report.ok, str(report)
+
+
+@needs_warp
+@pytest.mark.slow
+def test_a_state_of_one_simulator_is_refused_by_the_other(plain: WarpEnv) -> None:
+    with make_env("pup12/velocity", 4, **STILL) as here:
+        with pytest.raises(ValueError, match="is of Warp; go on with it by"):
+            here.load_state_dict(plain.state_dict())
+        with pytest.raises(ValueError, match=r"the state lacks \['since', 'words', 'constants'\]"):
+            plain.load_state_dict(here.state_dict())
+
+
+@needs_warp
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["pup12/velocity", "pup4/velocity", "pup12/recovery"])
+def test_first_observations_without_a_look_are_those_with_one(id: str) -> None:
+    with on_warp(id) as env:
+        env.step(actions(env, 1)[0])
+        env.set_elapsed(torch.full((4,), env.spec.max_episode_steps - 1))
+        first = {name: value.clone() for name, value in env.step(actions(env, 1)[0]).obs.items()}
+        sensors = env._worlds.field("sensordata").clone()
+        env._worlds.look()
+        assert torch.allclose(env._worlds.field("sensordata"), sensors, atol=2e-6)
+        for name, value in env._tensors.observe(is_new=True).items():
+            assert torch.allclose(value, first[name], atol=1e-5), name
+        given = env.scenario()["qvel"] + 1.0  # somebody else's start, in which joints turn
+        env.load_scenario({"qvel": given})
+        sensors = env._worlds.field("sensordata").clone()
+        env._worlds.look()
+        assert torch.equal(env._worlds.field("sensordata"), sensors)

@@ -153,6 +153,12 @@ def test_wrapper_names():
         make_wrapper(cartpole(), {"scale": 2})
 
 
+@pytest.mark.parametrize("name", ["os:system", "builtins:dict", "gymnasium:Wrapper"])
+def test_what_wraps_no_environment_is_not_called(name):
+    with pytest.raises(ValueError, match=f"'{name}' cannot be used here, it wraps no environment"):
+        make_wrapper(cartpole(), {"name": name})
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gaitway.functional.sequences import episode_layout, episode_starts, join_episodes, split_at_resets
+from gaitway.functional.sequences import (
+    chained_layout,
+    episode_layout,
+    episode_starts,
+    join_episodes,
+    split_at_resets,
+)
 
 
 def flags(*columns: str) -> torch.Tensor:
@@ -104,3 +110,16 @@ def test_wrong_shapes_are_named():
         join_episodes(padded, mask.float())
     with pytest.raises(ValueError, match="all episodes of each environment"):
         join_episodes(padded[:, :1], mask[:, :1])
+
+
+class TestChained:
+    def test_an_empty_row_in_front_of_every_later_piece(self):
+        layout, empty = chained_layout(flags("......", "..x...", ".x..x."))
+        x = torch.arange(1.0, 19.0).view(6, 3, 1)
+        padded = layout.split(x, layout.longest)
+        assert padded[:, 2, 0].tolist() == [3.0, 0.0, 6.0, 9.0, 12.0, 0.0, 15.0, 18.0]
+        assert sorted(empty.tolist()) == [1 * 3 + 2, 2 * 3 + 1, 5 * 3 + 2]
+        assert torch.equal(layout.join(padded), x)
+
+    def test_many_short_pieces_are_better_off_in_columns_of_their_own(self):
+        assert chained_layout(torch.ones(12, 5, dtype=torch.bool)) is None

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from gaitway.functional.sequences import episode_starts
+from gaitway.functional.sequences import chained_layout, episode_starts
 from gaitway.nn.memory import Memory
 
 CASES = [("gru", 1), ("gru", 2), ("lstm", 1), ("lstm", 2)]
@@ -112,6 +112,28 @@ def test_mutations_fail(kind, layers, mode):
     for name, (wrong_state, wrong_starts) in mutations.items():
         y = memory.sequence(x, wrong_state, wrong_starts, mode=mode)
         assert (y - expected).abs().max() > 1e-3, name
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_nothing_passes_the_empty_row_between_chained_episodes(scale):
+    memory = Memory("lstm", D, H, generator=generator())
+    with torch.no_grad():
+        for parameter in memory.parameters():
+            parameter.mul_(scale)
+    x, state, _ = rollout(memory)
+    starts = torch.zeros(T, B, dtype=torch.bool)
+    starts[5, 1] = starts[7, 3] = True
+    assert chained_layout(starts) is not None
+    x, state = x.requires_grad_(), state.requires_grad_()
+    y = memory.sequence(x, state, starts)
+    assert_close(y.detach(), textbook(memory, x.detach(), state.detach(), starts).float(), atol=1e-5, rtol=0)
+    for_x, for_state = torch.autograd.grad(y[5:, 1].sum() + y[7:, 3].sum(), (x, state))
+    assert not for_x[:5, 1].any()
+    assert not for_x[:7, 3].any()
+    assert not for_state.any()
+    assert for_x[5:, 1].any()
+    memory.closing.zero_()  # the twin: an empty row that closes no gate
+    assert (memory.sequence(x, state, starts) - y).abs().max() > 1e-3
 
 
 def test_same_weights_as_torch_and_only_from_the_generator():

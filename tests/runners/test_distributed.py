@@ -17,6 +17,8 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "behaviour"))
+import resume_cases
+from hierarchy_cases import AGENTS, SMALL, write_files
 from test_resume import CASES, STEPS, shorten
 
 from gaitway.agents.actor_critic import ActorCriticConfig
@@ -27,13 +29,17 @@ from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.algorithms.sac import SACConfig
 from gaitway.cli import commands
 from gaitway.cli.build import build_runner
+from gaitway.cli.compose_run import compose_run
 from gaitway.cli.main import main
 from gaitway.cli.train_config import EnvConfig, TrainConfig, recipe_of
 from gaitway.core.config import ConfigError
 from gaitway.core.ranks import RankLostError, Ranks, RefusedTogetherError, being, here
 from gaitway.core.schedules import Now
-from gaitway.core.seeding import SeedFrom, instance_seeds
+from gaitway.core.seeding import SeedFrom, instance_seeds, stream
+from gaitway.data.trajectories import TrajectoryWriter
+from gaitway.envs.registry import make_env
 from gaitway.functional.policy_losses import standardise
+from gaitway.runners.collect import RandomPolicy, collect_steps
 from gaitway.runners.distributed import (
     algorithm_of_rank,
     check_alike,
@@ -48,9 +54,11 @@ from gaitway.runners.distributed import (
 from gaitway.runners.run_folder import RunFolder
 
 TIMEOUT_S = 600.0
-SOME = ("native", "gru", "sac, n-step", "dqn, prioritised", "distillation", "reward groups")
+SOME = ("native", "gru", "sac, n-step", "dqn, prioritised", "distillation", "reward groups", "multitask_sac")
+SKILLS = ("multitask_sac", "diayn", "hsd3", "hsd_bandit", "sac_hrl", "bc", "td3_bc")
+"""Algorithms whose runs begin with files, or are made of skills."""
 ALL = [name for name in CASES if getattr(recipe_of(CASES[name].algorithm.name).algorithm, "trains_in_ranks", True)]
-TOGETHER = ALL if os.environ.get("GAITWAY_ALL_RANKS") else SOME  # all of them take minutes
+TOGETHER = (*ALL, *SKILLS) if os.environ.get("GAITWAY_ALL_RANKS") else SOME  # all of them take minutes
 
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork would inherit threads of what this process has done
@@ -68,14 +76,18 @@ def ranks_at_work():
     return processes, inboxes, answers
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _ranks_end_with_these_tests():
-    yield
+def end_ranks():
     if ranks_at_work.cache_info().currsize:
         for process in ranks_at_work()[0]:
             process.kill()
             process.join()
         ranks_at_work.cache_clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ranks_end_with_these_tests():
+    yield
+    end_ranks()
 
 
 def in_two(function, *arguments):
@@ -84,10 +96,14 @@ def in_two(function, *arguments):
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for inbox in inboxes:
         inbox.put((store.port, function, arguments))
-    found = sorted((answers.get(timeout=TIMEOUT_S) for _ in inboxes), key=lambda answer: answer[0])
-    failed = [answer for _, worked, answer in found if not worked]
-    assert not failed, failed[0]
-    return [pickle.loads(answer) for _, _, answer in found]
+    found = {}
+    for _ in inboxes:
+        number, worked, answer = answers.get(timeout=TIMEOUT_S)
+        if not worked:
+            end_ranks()  # the other one waits for this one
+        assert worked, answer
+        found[number] = pickle.loads(answer)
+    return [found[0], found[1]]
 
 
 def work(number, inbox, answers):
@@ -198,6 +214,29 @@ def test_two_ranks_learn_what_one_process_does_from_the_same_data():
         assert_array_equal(parts[0][name], parts[1][name], err_msg=name)
 
 
+def iterations(config, count):
+    """The parameters after each of the first iterations, and the moments by which rewards are scaled."""
+    runner, found = made(config), []
+    for _ in range(count):
+        runner.learn(config.env.num_envs * config.algorithm.rollout_steps)
+        found.append(runner.algorithm.engine.parameters.value.detach().clone().numpy())
+    scale = runner.algorithm.state_dict()["reward_scale"]
+    return found, {name: np.asarray(value) for name, value in scale.items() if name != "running"}
+
+
+def test_iterations_of_the_walker_in_two_ranks_stay_those_of_one_process():
+    """With one minibatch, in which ranks and one process have the same rows; all else is as in `ppo_walker_run`."""
+    config = compose_run(["experiment=ppo_walker_run", "env.num_envs=8", "algorithm.minibatches=1", "torch_threads=1"])
+    config = replace(config[0], env=replace(config[0].env, num_threads=1))
+    (whole, scale), parts = iterations(config, 5), in_two(iterations, config, 5)
+    for part, own in parts:
+        for name, value in scale.items():
+            assert_allclose(own[name], value, rtol=1e-5, err_msg=name)
+        for ours, theirs in zip(part, whole, strict=True):
+            assert_allclose(ours, theirs, atol=2e-5)
+    assert np.abs(whole[-1] - whole[0]).max() > 1e-2
+
+
 @pytest.mark.parametrize("twin", ["per-rank advantages", "no all-reduce"])
 def test_ranks_that_share_less_learn_something_else(twin):
     whole, parts = first_update(DDP), in_two(first_update, DDP, twin)
@@ -222,14 +261,45 @@ def trained(config, path, steps, resume=False):
     return runner.parameters_sha256()
 
 
+def of_files(name, place):
+    """The config of one of `SKILLS`, with the files it begins with."""
+    if name in ("multitask_sac", "diayn"):
+        return resume_cases.CASES["temperature per task" if name == "multitask_sac" else name].config()
+    if name in ("bc", "td3_bc"):
+        with make_env("toy/pendulum", 2, seed=9) as env, TrajectoryWriter(place / "data", env.spec) as writer:
+            collect_steps(env, RandomPolicy(env.spec.action, stream(9, "test")), writer, 200)
+        options = ["env.id=toy/pendulum", f"algorithm={name}", f"data.path={place / 'data'}"]
+        return compose_run([*options, "algorithm.iteration_steps=128", "algorithm.batch_size=16", "torch_threads=1"])[0]
+    files = write_files(place)
+    options = [next((each.replace(n, str(f)) for n, f in files.items() if n in each), each) for each in AGENTS[name]]
+    return compose_run([*SMALL, *options])[0]
+
+
 @pytest.mark.parametrize("name", TOGETHER)
 def test_every_algorithm_trains_in_two_ranks_and_goes_on_bit_for_bit(name, tmp_path):
-    config = shorten(CASES[name])
+    config = of_files(name, tmp_path) if name in SKILLS else shorten(CASES[name])
     config = replace(config, evaluation=replace(config.evaluation, interval=0, episodes=1, max_steps=10))
     whole = in_two(trained, config, str(tmp_path / "whole"), 4 * STEPS)
     assert whole[0] == whole[1], whole
     in_two(trained, config, str(tmp_path / "parts"), 2 * STEPS)
     assert in_two(trained, config, str(tmp_path / "parts"), 2 * STEPS, True) == whole
+
+
+def bandit_of(config):
+    runner = made(config)
+    runner.learn(config.total_steps)
+    bandit = runner.policy.bandit
+    return bandit.counts.tolist(), bandit.means.tolist(), runner.policy.waiting.tolist(), runner.parameters_sha256()
+
+
+def test_ranks_have_one_bandit_that_learns_from_the_episodes_of_all(tmp_path):
+    config = of_files("hsd_bandit", tmp_path)
+    first, second = in_two(bandit_of, config)
+    assert first[:2] == second[:2]
+    assert first[3] == second[3]
+    steps = config.total_steps // config.env.num_envs
+    assert sum(first[0]) == config.env.num_envs * (steps // config.env.options["max_episode_steps"]) == 8
+    assert len(first[2]) == len(second[2]) == config.env.num_envs // 2
 
 
 def told():
@@ -296,7 +366,7 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch):
             device_of_rank("cuda:0")
 
 
-@pytest.mark.parametrize("name", ["svpg", "cem", "hsd_bandit"])
+@pytest.mark.parametrize("name", ["svpg", "cem", "es"])
 def test_algorithms_that_do_not_train_together_say_so(name):
     recipe = recipe_of(name)
     config = replace(TrainConfig(), algorithm=recipe.config(), agent=recipe.agent())

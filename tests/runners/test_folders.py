@@ -254,7 +254,7 @@ class TestFullDisk:
         assert "lacks summary.json: not written; its last checkpoint, of step 128, is whole" in said
         assert os.readlink(tmp_path / "run" / "checkpoints" / "last") == "128"
 
-    def test_a_picture_is_whole_or_not_there(self, tmp_path, monkeypatch, capsys):
+    def test_a_picture_is_whole_or_not_there(self, tmp_path, monkeypatch, capsys, drawn):
         from matplotlib.figure import Figure
 
         def half(figure, path, **options):
@@ -262,7 +262,8 @@ class TestFullDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr(Figure, "savefig", half)
-        assert main(["train", *TINY, "total_steps=128", f"run_dir={tmp_path / 'run'}"]) == 1
+        with drawn():
+            assert main(["train", *TINY, "total_steps=128", f"run_dir={tmp_path / 'run'}"]) == 1
         assert "lacks plots/: not written" in capsys.readouterr().err
         assert list((tmp_path / "run" / "plots").iterdir()) == []
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -101,6 +102,19 @@ class TestSentences:
         large = {"reward_alive": [9.0, 10.0, 9.0, 10.0], "reward_run": [0.5, -0.5, 0.4, 0.6]}
         (said,) = warnings_of(found(**large), RunnerConfig())
         assert said.startswith("reward_alive makes 95% of the reward")
+
+    def test_parts_of_the_reward_that_never_vary_share_a_sentence(self):
+        still = {"reward_alive": [0.0, 0.0, 0.0, 0.0], "reward_run": [0.0, 0.0, 0.0, 0.0]}
+        said = warnings_of(found(**still), RunnerConfig())
+        assert said == ["reward_alive, reward_run never vary: they are 0 a step, whatever is done"]
+
+    def test_terms_of_a_legged_task_are_parts_of_its_reward(self):
+        names = ("pose_episode", "torques_episode", "seconds_episode")
+        spec = replace(SPEC, metrics=names, facts={"legged": {"rewards": ["pose", "torques"]}})
+        columns = {"pose_episode": [90.0, 80.0, 70.0, 90.0], "torques_episode": [-1.0, -2.0, -1.0, -1.0]}
+        columns |= {"return": [1.0] * 4, "length": [10.0] * 4, "seconds_episode": [500.0] * 4}
+        said = warnings_of(Baselines(spec, table(**columns), 2, []), RunnerConfig())
+        assert said == ["pose makes 99% of the reward, which hides the other parts from a learner"]
 
     def test_not_beaten(self):
         bar = {"mean": 5.0, "std": 1.0, "noise": 0.5, "episodes": 16}

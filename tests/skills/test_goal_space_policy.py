@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from gaitway import make_env
 from gaitway.agents.policy import InferencePolicy
-from gaitway.core.config import ConfigError
+from gaitway.core.config import ConfigError, from_config
 from gaitway.runners.film import captioned
 from gaitway.skills.deciding_policy import DECISION, MEMORY, PHASE
 from gaitway.skills.frozen_policy import SkillFileError
@@ -197,6 +197,13 @@ def test_stairs_have_relative_height_and_poles_are_decided_on_at_every_step():
 def test_bad_goal_spaces(options, sentence):
     with make_env("point/corridor") as env, pytest.raises(ValueError, match=sentence):
         make_policy(env.spec, **options)
+
+
+def test_one_feature_may_be_written_as_a_number():
+    """As `agent.subsets=2` is read from a command line."""
+    config = from_config(HSD3PolicyConfig, {"subsets": 2, "actor_hidden": [8], "critic_hidden": [8]})
+    with make_env("point/corridor") as env:
+        assert HSD3Policy(env.spec, config, skills=point_skills()).interface.subsets == ("2",)
 
 
 def test_without_a_skill_file():

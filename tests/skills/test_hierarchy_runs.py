@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hsd3_cases import make_policy, point_skills
+from hierarchy_cases import AGENTS, SMALL, STEPS, write_files
+from hsd3_cases import make_policy
 from resume_cases import differing, numbers
 
 import gaitway
-from gaitway.agents.diayn_policy import DIAYNPolicy, DIAYNPolicyConfig
 from gaitway.agents.policy import InferencePolicy
 from gaitway.cli.main import main
 from gaitway.core.files import load_state
@@ -25,47 +25,12 @@ from gaitway.export import proof as proof_module
 from gaitway.export.acting_step import PolicyStep
 from gaitway.export.programs import ExportError
 from gaitway.export.proof import TOLERANCE, Proof, TorchRunner
-from gaitway.skills.continuous_skills import ContinuousSkills
 from gaitway.skills.hsd3_policy import HSD3Policy
-
-STEPS = 4 * 23  # of an iteration: no interval divides 23
-SMALL = [
-    "env.id=point/duck",
-    "env.num_envs=4",
-    "env.options={max_episode_steps: 31}",
-    "algorithm.batch_size=16",
-    "algorithm.replay_size=300",
-    "algorithm.learning_starts=60",
-    f"algorithm.iteration_steps={STEPS}",
-    "algorithm.update_ratio=0.2",
-    f"total_steps={4 * STEPS}",
-    f"evaluation={{interval: {2 * STEPS}, episodes: 2, metric: score, stochastic: false}}",
-    f"checkpoints={{interval: {STEPS}, keep_all: true}}",
-    "logging.code=none",
-    "torch_threads=1",
-]
-HIDDEN = ["agent.actor_hidden=[8, 8]", "agent.critic_hidden=[8, 8]"]
-RANGES = "agent.goal_ranges={x: [-3.0, 3.0], y: [-3.0, 3.0]}"
-AGENTS: dict[str, list[str]] = {
-    "hsd3": ["algorithm=hsd3", "agent.skills=SKILLS", "agent.subsets='0#2'", *HIDDEN],
-    "hsd_bandit": ["algorithm=hsd_bandit", "agent.skills=SKILLS", "agent.subsets='0#2'", *HIDDEN],
-    "sac_hrl": ["algorithm=sac_hrl", "agent.skills=CONTINUOUS", *HIDDEN],
-    "hiro": ["algorithm=hiro", RANGES, "agent.interval=5", *HIDDEN],
-    "switching": ["algorithm=switching", "agent.members=4", *HIDDEN],
-}
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, Path]:
-    place = tmp_path_factory.mktemp("files")
-    point_skills().save(place / "skills")
-    with make_env("point/skills") as env:
-        sizes = DIAYNPolicyConfig(
-            n_skills=4, n_embed=3, actor_hidden=(8,), critic_hidden=(8,), discriminator_hidden=(8,)
-        )
-        policy = DIAYNPolicy(env.spec, sizes, torch.Generator().manual_seed(0))
-    ContinuousSkills.of_policy(policy).save(place / "continuous")
-    return {"SKILLS": place / "skills", "CONTINUOUS": place / "continuous"}
+    return write_files(tmp_path_factory.mktemp("files"))
 
 
 @pytest.fixture(scope="module", params=AGENTS)

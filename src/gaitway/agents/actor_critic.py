@@ -125,9 +125,16 @@ class ActorCritic(ObservingPolicy):
     @property
     def is_standard(self) -> bool:
         """Whether classes and networks are those of this file, without blocks and memory."""
-        if len(self.blocks) or self.memories or type(self) is not ActorCritic:
+        return not self.memories and self.has_standard_parts
+
+    @property
+    def has_standard_parts(self) -> bool:
+        """The same, with or without a memory in front of the networks."""
+        if len(self.blocks) or type(self) is not ActorCritic:
             return False
-        kinds = [type(branch) is Branch and type(branch.network) is MLP for branch in (self.actor, self.critic)]
+        branches = (self.actor, self.critic)
+        kinds = [type(branch) is Branch and type(branch.network) is MLP for branch in branches]
+        kinds += [branch.memory is None or type(branch.memory) is Memory for branch in branches]
         return all(kinds) and type(self.normalisers) is GroupNormalisers
 
     @property

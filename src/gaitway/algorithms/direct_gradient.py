@@ -1,11 +1,12 @@
-"""The gradient of PPO's standard losses without autograd: for small feed-forward Gaussian policies on the CPU.
+"""The gradient of PPO's standard losses without autograd: for small Gaussian policies on the CPU.
 
 A minibatch of a few hundred samples costs autograd a few hundred small operations, most of them longer to start than
 to run. Written out, the same derivative takes a handful of matrix products and as many passes over the losses. Further
 terms read what the policy said, so autograd differentiates them by its outputs alone, a few small operations each, and
-one backward pass through the networks, by hand, serves all. Results equal those of the reference implementation
-(`Terms.loss` under autograd) to rounding. `DirectGradient.of` says whether it applies: with other standard terms,
-another distribution, a policy that is not plain or a GPU autograd does everything.
+one backward pass through the networks, by hand, serves all. Where a memory stands in front of a network, autograd goes
+on from there: its sequence kernel is one operation. Results equal those of the reference implementation (`Terms.loss`
+under autograd) to rounding. `DirectGradient.of` says whether it applies: with other standard terms, another
+distribution, blocks, methods of one's own, further terms beside a memory, or a GPU autograd does everything.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from gaitway.algorithms.algorithm import Batch
 from gaitway.algorithms.terms import Entropy, Surrogate, Terms, ValueLoss, policy_weight
 from gaitway.core.execution import Execution
 from gaitway.functional.direct_losses import gaussian_kl, gaussian_surrogate, value_loss
+from gaitway.nn.altered import is_altered
 from gaitway.nn.continuous import HALF_LOG_2_PI, Gaussian
 from gaitway.nn.dense import DenseStack
+from gaitway.nn.memory import Memory
 
 EAGER = ("eager", "fp32", "cpu")
 STANDARD = [Surrogate, ValueLoss, Entropy]
@@ -54,7 +57,9 @@ class DirectGradient:
         if execution is not None and (execution.mode, execution.precision, execution.device.type) != EAGER:
             return None
         head = policy.head
-        if not policy.is_plain or type(head) is not Gaussian or head.state_dependent:
+        if not cls.suits(policy) or type(head) is not Gaussian or head.state_dependent:
+            return None
+        if policy.memories and len(terms.terms) > len(STANDARD):
             return None
         if head.has_floor or head.mean_activation != "none":
             return None
@@ -65,23 +70,43 @@ class DirectGradient:
         actor, critic = (DenseStack.of(branch.network.layers) for branch in (policy.actor, policy.critic))  # type: ignore[arg-type]
         return None if actor is None or critic is None else cls(policy, terms, head, actor, critic)
 
+    @staticmethod
+    def suits(policy: ActorCritic) -> bool:
+        """Whether the policy is plain, or would be without the memories in front of its networks."""
+        return policy.is_plain or (policy.is_recurrent and policy.has_standard_parts and not is_altered(policy))
+
     @torch.no_grad()
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Statistics of the minibatch."""
         batch = self.terms.transformed(batch)
         weights = self.terms.weights
-        actor_inputs = critic_inputs = _joined(batch, self.policy.groups["actor"])
-        if self.policy.groups["critic"] != self.policy.groups["actor"]:
-            critic_inputs = _joined(batch, self.policy.groups["critic"])
+        actor_inputs, critic_inputs = self._read(batch)
+        if self.policy.is_recurrent:
+            columns = self.policy.column_fields
+            batch = {name: value.flatten(0, 1) for name, value in batch.items() if name not in columns}
         with np.errstate(all="ignore"):  # as PyTorch: what is not finite shows in the statistics
-            output = self.actor.forward(actor_inputs)
-            value = self.critic.forward(critic_inputs)
+            output = self.actor.forward(actor_inputs.detach())
+            value = self.critic.forward(critic_inputs.detach())
             more = self._further(batch, output, value) if len(self.further) else _Further()
-            policy_loss, clip_fraction, entropy, kl = self._actor(batch, output.numpy(), weights, more)
-            error = self._critic(batch, value.numpy()[:, 0], weights[1], more)
+            policy_loss, clip_fraction, entropy, kl = self._actor(batch, output.numpy(), weights, more, actor_inputs)
+            error = self._critic(batch, value.numpy()[:, 0], weights[1], more, critic_inputs)
         total = weights[0] * policy_loss + weights[1] * error + weights[2] * entropy + more.total
         numbers = np.array((policy_loss, clip_fraction, error, entropy, total, kl), dtype=np.float32)
         return dict(zip(STATISTICS, torch.from_numpy(numbers).unbind(), strict=True)) | more.statistics
+
+    def _read(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What actor and critic read [N, D]; behind a memory with the graph that leads there."""
+        policy, groups = self.policy, self.policy.groups
+        for_actor = for_critic = _joined(batch, groups["actor"])
+        if groups["critic"] != groups["actor"]:
+            for_critic = _joined(batch, groups["critic"])
+        if not policy.is_recurrent:
+            return for_actor, for_critic
+        starts = batch["starts"]
+        with torch.enable_grad():
+            for_actor = policy.actor.recalled(for_actor, batch.get("memory/actor/memory"), starts)
+            for_critic = policy.critic.recalled(for_critic, batch.get("memory/critic/memory"), starts)
+            return for_actor.flatten(0, 1), for_critic.flatten(0, 1)
 
     def _further(self, batch: Batch, output: Tensor, value: Tensor) -> _Further:
         """The further terms, and their gradients by what the policy says."""
@@ -96,7 +121,7 @@ class DirectGradient:
         return _Further(float(total.detach()), statistics, by_output, by_value, by_head)
 
     def _actor(
-        self, batch: Batch, output: np.ndarray, weights: Sequence[float], more: _Further
+        self, batch: Batch, output: np.ndarray, weights: Sequence[float], more: _Further, inputs: Tensor
     ) -> tuple[float, float, float, float]:
         """Gradient of actor and standard deviation; returns loss, clip fraction, minus the entropy, KL."""
         mean, log_std = self.gaussian.mean(output), self.gaussian.log_std()
@@ -113,16 +138,16 @@ class DirectGradient:
             by_output += more.by_output
             for parameter, gradient in zip(self._learnt, more.by_head, strict=True):
                 parameter.grad.numpy().__iadd__(gradient)  # type: ignore[union-attr]
-        self.actor.backward(torch.from_numpy(by_output))
+        _backward(self.actor, torch.from_numpy(by_output), inputs, self.policy.actor.memory)
         return result.loss, result.clip_fraction, -entropy, kl
 
-    def _critic(self, batch: Batch, value: np.ndarray, coefficient: float, more: _Further) -> float:
+    def _critic(self, batch: Batch, value: np.ndarray, coefficient: float, more: _Further, inputs: Tensor) -> float:
         share = _shares(batch.get("weight"))
         error, by_value = value_loss(value, batch["value"].numpy(), batch["return"].numpy(), self.value.clip, share)
         by_value = _weighted(by_value, coefficient)
         if more.by_value is not None:
             by_value += more.by_value
-        self.critic.backward(torch.from_numpy(by_value).unsqueeze(-1))
+        _backward(self.critic, torch.from_numpy(by_value).unsqueeze(-1), inputs, self.policy.critic.memory)
         return error
 
 
@@ -189,6 +214,15 @@ class _Gaussian:
             np.multiply(by_log_std, inside, out=self.gradient)
             if not self.is_log:
                 self.gradient /= self.parameter
+
+
+def _backward(network: DenseStack, gradient: Tensor, inputs: Tensor, memory: Memory | None) -> None:
+    """The gradient of a network's parameters, and by the `inputs` it read that of the memory in front of it."""
+    learnt = [] if memory is None else [p for p in memory.parameters() if p.requires_grad]
+    by_inputs = network.backward(gradient, inputs=bool(learnt))
+    if learnt:
+        for parameter, found in zip(learnt, torch.autograd.grad(inputs, learnt, by_inputs), strict=True):
+            parameter.grad.copy_(found)  # type: ignore[union-attr]
 
 
 def _joined(batch: Batch, groups: Sequence[str]) -> Tensor:

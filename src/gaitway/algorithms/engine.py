@@ -172,6 +172,8 @@ class Engine:
                 decoupled_weight_decay=optimiser == "adamw",
                 capturable=device.type == "cuda",
             )
+        self.tells = True
+        """Whether steps count their statistics; a loss that sees it is off may leave them out."""
         self.statistics: tuple[str, ...] = ()
         self.totals = torch.zeros(0, device=device)
         self._one = torch.ones((), device=device)
@@ -192,15 +194,18 @@ class Engine:
         gradient = self.parameters.gradient
         if self.mask is not None:
             gradient.mul_(self.mask)
-        norm = torch.linalg.vector_norm(gradient)
+        norm = torch.linalg.vector_norm(gradient) if self.tells or self.max_grad_norm is not None else None
         if self._clipped:
             statistics = statistics | self._clip_apart()
         elif self.max_grad_norm is not None:
+            assert norm is not None
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         if self.before_step is not None:
             self.before_step(statistics, self.learning_rate)
         self.optimiser.step()
-        self._add(statistics | {"gradient_norm": norm})
+        if self.tells:
+            assert norm is not None
+            self._add(statistics | {"gradient_norm": norm})
 
     def share(self, statistics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Where several processes train together, let gradient and statistics be their means over all of them: one

@@ -235,8 +235,8 @@ class PPO:
         if config.critic_warmup:
             self._warm_up(now.iteration)
         # a path written by hand stands in for the policy's own methods only as long as these are the ones it knows
-        direct = self._direct is not None and self.policy.is_plain and (here().is_alone or "env/valid" not in data)
-        self.engine.direct = self._direct if direct else None
+        direct = self._direct is not None and self._direct.suits(self.policy)
+        self.engine.direct = self._direct if direct and (here().is_alone or "env/valid" not in data) else None
         self.prepare(data)
         last_epoch = config.epochs
         for epoch in range(config.epochs):

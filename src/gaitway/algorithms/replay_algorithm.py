@@ -105,6 +105,8 @@ class ReplayAlgorithm:
 
     config: ReplayConfig
     reads: tuple[str, ...] = ()
+    tells_always = True
+    """Whether statistics are those of every update, or of the last one in each recording alone."""
 
     def __init__(
         self,
@@ -348,11 +350,17 @@ class ReplayAlgorithm:
                 draw.fill(noise[name], self.generator)
 
     def _learn_many(self) -> None:
-        for number, (index, noise) in enumerate(zip(self._index, self._noise, strict=True)):
-            self.learn(index, noise, number % self.cycle)
+        for number, (index, noise) in enumerate(zip(self._index, self._noise, strict=True), start=1):
+            self._tell(self.tells_always or number == len(self._index))
+            self.learn(index, noise, (number - 1) % self.cycle)
 
     def _learn_one(self, phase: int) -> None:
+        self._tell(True)
         self.learn(self._index[0], self._noise[0], phase)
+
+    def _tell(self, tells: bool) -> None:
+        for engine in self.engines.values():
+            engine.tells = tells
 
 
 def unset_loss(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

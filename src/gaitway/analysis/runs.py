@@ -19,8 +19,8 @@ from gaitway.analysis.metrics_file import METRICS, PACKED_METRICS, MetricsFile, 
 from gaitway.core.config import flatten, read_config
 from gaitway.core.run_names import nearest_runs
 
-PER_RUN_KEYS = ("seed", "run_dir", "preflight")
-"""Top-level config keys in which runs of one group may differ."""
+PER_RUN_KEYS = ("seed", "run_dir", "preflight", "video", "logging")
+"""Top-level config keys in which runs of one group may differ: they change no number of a run."""
 MAX_LABEL = 60
 """Characters; groups that differ in more than fits are called by the folder of their first run."""
 
@@ -51,8 +51,8 @@ class Run:
         """The mean returns of `zero` and `random` actions on the evaluation seeds, as far as they were measured."""
         found = self.preflight.get("returns")
         scores = found if isinstance(found, dict) else {}
-        means = {name: score.get("mean") for name, score in scores.items() if isinstance(score, dict)}
-        return {name: float(mean) for name, mean in means.items() if isinstance(mean, int | float)}
+        means = {str(name): score.get("mean") if isinstance(score, dict) else score for name, score in scores.items()}
+        return {n: float(m) for n, m in means.items() if isinstance(m, int | float) and not isinstance(m, bool)}
 
     def series(self, name: str) -> pd.Series:
         """The logged values of one metric, without gaps; empty if it was never logged."""

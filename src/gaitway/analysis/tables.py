@@ -108,8 +108,9 @@ class Runs:
         return _distinct(self._values(name))
 
     def differing(self) -> dict[str, list[Any]]:
-        """The hyper-parameters in which these runs differ, with their values; seed and folder aside."""
-        found = {name: self.values(name) for name in self.hyper_parameters() if name not in PER_RUN_KEYS}
+        """The hyper-parameters in which these runs differ, with their values; seed, folder, films and logs aside."""
+        names = [name for name in self.hyper_parameters() if name.partition(".")[0] not in PER_RUN_KEYS]
+        found = {name: self.values(name) for name in names}
         return {name: values for name, values in found.items() if len(values) > 1}
 
     def filter(self, name: str, wanted: Any) -> Runs:

@@ -1,10 +1,12 @@
-"""Plain values as `key=value` arguments, in Hydra's grammar."""
+"""Plain values as `key=value` arguments, in Hydra's grammar, and the one such argument of commands that only look."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from gaitway.core.config import ConfigError
 
 GROUPS = ("experiment", "config", "algorithm")
 """Keys whose values name something: a preset, a file, an algorithm."""
@@ -36,3 +38,19 @@ def text_of(value: Any) -> str:
 def quoted(text: str) -> str:
     """The text in quotes, whatever it holds; `${seed}` in it is still the value of another key."""
     return '"' + re.sub(r"(\\*)(\"|\Z)", lambda found: found[1] * 2 + (r"\"" if found[2] else ""), text) + '"'
+
+
+def device_of(settings: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The value of `device=NAME` among `key=value` arguments, None without one, and the other arguments."""
+    devices = [text.removeprefix("device=") for text in settings if text.startswith("device=")]
+    if len(devices) > 1 or "" in devices:
+        raise ConfigError(f"{' '.join(settings)} names no one device; write device=cpu or device=cuda", "device")
+    return next(iter(devices), None), [text for text in settings if not text.startswith("device=")]
+
+
+def device_alone(settings: Sequence[str]) -> str | None:
+    """The value of `device=NAME` for commands that take no other key."""
+    device, others = device_of(settings)
+    if others:
+        raise ConfigError(f"{others[0]!r} is not understood; the one key here is device=cpu or device=cuda")
+    return device

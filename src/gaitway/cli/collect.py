@@ -166,8 +166,8 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str, Callable[[
     """The environment, what plays in it, both in words, and what is called now and then."""
     from dataclasses import replace
 
+    from gaitway.cli.arguments import device_alone
     from gaitway.cli.build import build_env, is_mutex_file, load_frozen, load_mutex, load_policy
-    from gaitway.cli.inspect_run import device_alone
     from gaitway.cli.open_run import open_run
     from gaitway.cli.train_config import EnvConfig, TrainConfig
     from gaitway.core.config import ConfigError

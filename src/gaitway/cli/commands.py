@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm
-from gaitway.analysis.plots import plot_run
+from gaitway.cli.arguments import device_of
 from gaitway.cli.build import Runner, build_algorithm, build_data, build_env, build_runner, need_named
 from gaitway.cli.checks import anew, check_evaluation, check_memory, check_rates, judge_run
 from gaitway.cli.collect import collect, whole_number
@@ -29,7 +29,7 @@ from gaitway.cli.console import console
 from gaitway.cli.export import check_contract, export
 from gaitway.cli.from_run import Base, student_of, successor_of
 from gaitway.cli.init_from import init_from, pinned
-from gaitway.cli.inspect_run import bench, check, device_of, evaluate, warm_up
+from gaitway.cli.inspect_run import bench, check, evaluate, warm_up
 from gaitway.cli.look import info, list_what, plot
 from gaitway.cli.look_ahead import look_ahead
 from gaitway.cli.motion import motion_check, motion_convert, motion_generate, motion_info, motion_record, motion_view
@@ -431,6 +431,13 @@ def _run(config: TrainConfig, folder: RunFolder, env: VecEnv, quiet: bool, plan:
         raise
     finally:
         logger.close()
+
+
+def plot_run(path: Path) -> list[Path]:
+    """The plots of a run, with what draws them, which a run that is killed or fails never needs."""
+    from gaitway.analysis.plots import plot_run
+
+    return plot_run(path)
 
 
 def _finish(runner: Runner, folder: RunFolder, logger: Logger) -> int:

@@ -176,13 +176,12 @@ class _Layers:
 
     def store_choices(self) -> None:
         """Give Hydra the defaults of every choice."""
-        store = ConfigStore.instance()
         for section, options in self.choices.items():
             for name, entry in options.items():
-                store.store(name=name, group=section, node={"name": name, **entry})
+                _store_choice(section, name, {"name": name, **entry})
         for section, (_, entries) in self.followers.items():
             for name, entry in entries.items():
-                store.store(name=name, group=section, node=dict(entry))
+                _store_choice(section, name, dict(entry))
 
     def defaults_in_force(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults with the sections as they are for what was chosen."""
@@ -292,7 +291,7 @@ def _parse(text: str) -> Override:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        advice = "write key=value, and quote a value with spaces, commas or letters such as ä: 'key=\"a, b\"'"
+        advice = "write key=value, and quote a value with spaces, commas, # or letters such as ä: 'key=\"a, b\"'"
         raise ConfigError(f"cannot read the argument {text!r} ({reason}); {advice}") from error
     except RecursionError as error:
         raise ConfigError(f"the argument {text[:40]!r}... is nested too deeply; write it into a file") from error
@@ -308,6 +307,26 @@ def _parse(text: str) -> Override:
     return override
 
 
+class _Repository(dict[str, Any]):
+    """What Hydra's store holds. Hydra copies all of it to compose, and what it takes from the copy once more."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
+        return _Repository(self)
+
+
+_nodes: dict[tuple[str, str], tuple[str, Any]] = {}
+"""By section and choice: what the defaults were, and what Hydra makes of them, which takes a while."""
+
+
+def _store_choice(section: str, name: str, entry: dict[str, Any]) -> None:
+    """Give Hydra the defaults of a choice."""
+    store, written = ConfigStore.instance(), repr(entry)
+    if _nodes.get((section, name), ("",))[0] != written:
+        store.store(name=name, group=section, node=entry)
+        _nodes[section, name] = written, store.repo[section][f"{name}.yaml"]
+    store.repo.setdefault(section, {})[f"{name}.yaml"] = _nodes[section, name][1]
+
+
 @contextmanager
 def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
     """Hydra with our layers, and afterwards as it was: also inside a program that uses Hydra for itself."""
@@ -319,7 +338,7 @@ def _hydra(layers: _Layers, defaults: Mapping[str, Any]) -> Iterator[None]:
     primary["hydra"] = {"searchpath": [f"file://{folder}" for folder in layers.folders[1:]]}
     store, instance = ConfigStore.instance(), GlobalHydra.instance()
     saved_store, saved_hydra = store.repo, instance.hydra
-    store.repo = {key: value for key, value in saved_store.items() if key not in ("config", *sections)}
+    store.repo = _Repository({key: value for key, value in saved_store.items() if key not in ("config", *sections)})
     instance.clear()
     OmegaConf.register_new_resolver("oc.env", harmless_variable, replace=True)
     try:

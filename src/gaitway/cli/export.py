@@ -56,8 +56,8 @@ def export(options: argparse.Namespace) -> int:
     """Export, prove, and say the largest difference."""
     import json
 
+    from gaitway.cli.arguments import device_alone
     from gaitway.cli.console import console
-    from gaitway.cli.inspect_run import device_alone
     from gaitway.cli.open_run import open_run
 
     if _is_skill_file(options.run):

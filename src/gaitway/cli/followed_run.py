@@ -32,9 +32,15 @@ class FollowedRun:
         """Environment steps of the checkpoint that plays, -1 before the first."""
         self._loaded: LoadedPolicy | None = None
         self._total = 0
+        if not self._has_begun:
+            log.warning("there is no run at %s yet; until it has a checkpoint, the teacher plays alone", self.path)
+
+    @property
+    def _has_begun(self) -> bool:
+        return (self.path / "contract.json").is_file()
 
     def __call__(self) -> bool:
-        if (self.path / "contract.json").is_file():  # else it has not begun yet
+        if self._has_begun:
             try:
                 self._look()
             except (StateFileError, FileNotFoundError) as error:  # the checkpoint was replaced while it was read

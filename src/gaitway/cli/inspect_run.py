@@ -17,6 +17,7 @@ import yaml
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
 from gaitway.analysis.runs import is_run_folder
+from gaitway.cli.arguments import device_alone
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_learnt, load_mutex, load_policy
 from gaitway.cli.console import console
 from gaitway.cli.open_run import in_environment, open_run
@@ -104,22 +105,6 @@ def _measured(
         result: dict[str, Any] = dict(evaluate_policy(env, make_policy, evaluation, episodes))
     how = {"episodes": episodes} if Trials.of(contract) is None else {"trials": evaluation.trials}
     return result | how | {"checkpoint": loaded.which, "steps": loaded.steps}
-
-
-def device_of(settings: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of `device=NAME` among `key=value` arguments, None without one, and the other arguments."""
-    devices = [text.removeprefix("device=") for text in settings if text.startswith("device=")]
-    if len(devices) > 1 or "" in devices:
-        raise ConfigError(f"{' '.join(settings)} names no one device; write device=cpu or device=cuda", "device")
-    return next(iter(devices), None), [text for text in settings if not text.startswith("device=")]
-
-
-def device_alone(settings: Sequence[str]) -> str | None:
-    """The value of `device=NAME` for commands that take no other key."""
-    device, others = device_of(settings)
-    if others:
-        raise ConfigError(f"{others[0]!r} is not understood; the one key here is device=cpu or device=cuda")
-    return device
 
 
 def checkpoint_facts(path: str, settings: Sequence[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from gaitway.cli.arguments import device_alone
 from gaitway.cli.console import console
 from gaitway.cli.presets import list_experiments
 from gaitway.core.config import ConfigError, did_you_mean
@@ -48,13 +49,15 @@ def plot(options: argparse.Namespace) -> int:
 
 def info(options: argparse.Namespace) -> int:
     """What a run folder holds, by what its last checkpoint says; `--verify` reads the checkpoint whole."""
-    folder = RunFolder.open(options.run)
+    device, folder = device_alone(options.settings), RunFolder.open(options.run)
     config = folder.read_config()
     check_links(folder.path, folder.origin(config))
     checkpoints = Checkpoints(folder.checkpoints, folder.run_id)
     facts, steps = checkpoints.facts("last"), checkpoints.steps_of("last")
     if options.verify or not facts:
         facts = _verified(options, facts)
+    elif device is not None:
+        raise ConfigError(f"nothing is computed on {device} or elsewhere; add --verify or leave device= out", "device")
     found = {
         "algorithm": config.get("algorithm", {}).get("name"),
         "env": config.get("env", {}).get("id"),

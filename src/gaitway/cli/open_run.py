@@ -43,6 +43,10 @@ def read_run(folder: RunFolder, device: str | None) -> TrainConfig:
         if not _can_run(data.get("execution"), device):
             data["execution"] = {}
             notes.append(f"what execution says needs {stored}: it is chosen for {device}")
+        env = data.get("env")
+        if device == "cpu" and isinstance(env, dict) and env.get("simulator") == "warp":
+            data["env"] = env | {"simulator": "mujoco"}
+            notes.append("what Warp simulated on the GPU, MuJoCo does on the CPU")
     if notes:
         print(f"gaitway: {'; '.join(notes)}", file=sys.stderr)
     agent = data.get("agent")

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.diayn_policy import DIAYNPolicy
-from gaitway.analysis.runs import find_runs, is_run_folder
+from gaitway.cli.arguments import device_alone
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_mutex, load_policy
-from gaitway.cli.inspect_run import device_alone
 from gaitway.cli.open_run import in_environment, open_run
 from gaitway.cli.train_config import TrainConfig
 from gaitway.core.config import ConfigError, did_you_mean
@@ -154,6 +153,8 @@ def _part(env: VecEnv) -> int:
 
 def chosen_run(path: str) -> Path:
     """The run folder itself, or the one of a folder of runs whose best evaluation is the best."""
+    from gaitway.analysis.runs import find_runs, is_run_folder
+
     folder = Path(path)
     if is_run_folder(folder) or not folder.is_dir():
         return folder

@@ -204,14 +204,14 @@ class _Recording:
     def of(self, function: Callable[[], None], stream: torch.cuda.Stream | None) -> list[Callable[[], None]]:
         self._stream = stream
         _Recording.present = self
-        self._begin()
         try:
+            self._begin()
             function()
         except BaseException as error:
-            self._context.__exit__(type(error), error, error.__traceback__)
+            self._end(type(error), error, error.__traceback__)
             raise
         else:
-            self._context.__exit__(None, None, None)
+            self._end(None, None, None)
         finally:
             _Recording.present = None
         return self.parts
@@ -219,17 +219,26 @@ class _Recording:
     def cut(self, function: Callable[[], None]) -> None:
         """Let `function` run between what was recorded so far and what follows; it does not run now, when nothing has
         been computed."""
-        self._context.__exit__(None, None, None)
+        self._end(None, None, None)
         self.parts.append(function)
         self._begin()
 
     def _begin(self) -> None:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
-            graph.register_generator_state(generator)
-        self._context = torch.cuda.graph(graph, pool=self.pool, stream=self._stream)
-        self._context.__enter__()
+            # graphs take nothing derived from a Generator, but a plain one that points to the same state
+            is_plain = type(generator) is torch.Generator
+            graph.register_generator_state(generator if is_plain else generator.graphsafe_get_state())
+        context = torch.cuda.graph(graph, pool=self.pool, stream=self._stream)
+        context.__enter__()
+        self._context = context
         self.parts.append(graph.replay)
+
+    def _end(self, *error: Any) -> None:
+        """Close the part under way, if there is one."""
+        context, self._context = self._context, None
+        if context is not None:
+            context.__exit__(*error)
 
 
 def outside(function: Callable[[], None]) -> None:

@@ -108,6 +108,14 @@ class Ranks:
     def total(self, number: int) -> int:
         return number if self.is_alone else sum(self.exchange(number))
 
+    def means(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Numbers by name: each one's mean over the ranks that have it."""
+        if self.is_alone:
+            return dict(numbers)
+        told = self.exchange(numbers)
+        found = {name: [each[name] for each in told if name in each] for each in told for name in each}
+        return {name: sum(each) / len(each) for name, each in found.items()}
+
     def states_at_first(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The states of all ranks but the first, in their order, at the first; nothing elsewhere."""
         if self.is_alone:

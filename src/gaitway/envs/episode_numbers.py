@@ -10,7 +10,6 @@ play the same episode again.
 
 from __future__ import annotations
 
-import functools
 import zlib
 
 import torch
@@ -51,6 +50,7 @@ class EpisodeNumbers:
         """What an episode's numbers were asked for last, and what they were."""
         self._instances: tuple[Tensor, Tensor] | None = None
         """The seeds of the instances, and what they are hashed to: the same until somebody reseeds."""
+        self._noted = self._hashed()
 
     @property
     def trains(self) -> bool:
@@ -64,10 +64,14 @@ class EpisodeNumbers:
     def begin(self) -> Tensor:
         """Take the words of the present episodes, and return them: whole numbers [B] that a float64 holds."""
         if not self._looks:
-            return self.follow((fold(self._hashed(), self._episode) & WORDS).double())
+            return self.follow((fold(self._noted, self._episode) & WORDS).double())
         if self._instances is None or not torch.equal(self._instances[0], self._entropy):
             self._instances = self._entropy.clone(), self._hashed()
         return self.follow((fold(self._instances[1], self._episode) & WORDS).double())
+
+    def note_seeds(self) -> None:
+        """Seeds were written: to be called where nobody may look whether they were."""
+        self._noted.copy_(self._hashed())
 
     def _hashed(self) -> Tensor:
         """Purpose and seeds of the instances in one word each [B]."""
@@ -102,8 +106,12 @@ def _same(one: Index, other: Index) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
-@functools.cache
+_names: dict[str, int] = {}  # a table, which compilers read: they cannot compute what stands in it
+
+
 def _name(stream: str) -> int:
     """A word of 64 bits for a name."""
-    data = stream.encode()
-    return signed(zlib.crc32(data) << 32 | zlib.crc32(data[::-1], 0x5EED))
+    if stream not in _names:
+        data = stream.encode()
+        _names[stream] = signed(zlib.crc32(data) << 32 | zlib.crc32(data[::-1], 0x5EED))
+    return _names[stream]

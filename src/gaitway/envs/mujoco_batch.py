@@ -214,6 +214,8 @@ class MujocoBatchEnv(VecEnv):
     def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
         batch = self._simulation()
         flat, nested = self._stored({})
+        if "words" in state:
+            raise ValueError(f"this state of {self.spec.id} is of Warp; go on with it by env.simulator=warp, on a GPU")
         missing = [name for name in ("task", *flat, *nested) if name not in state]
         if missing:
             raise ValueError(f"the state lacks {missing}; {self.spec.id} loads what its state_dict() returned")

@@ -40,6 +40,8 @@ BAD_ACTION, CROWDED, DIVERGED = range(3)
 """What is counted on the device: instances with such an action, worlds without room, worlds whose state is not
 finite."""
 COUNTS = ("bad_actions", "crowded", "diverged")
+WORTH_COMPILING = 256
+"""Instances from which on compiling what surrounds physics, which takes about a minute, is worth it."""
 DERIVE_EVERY = 32
 """Steps after which constants that follow from masses are computed anew: it takes a fifth of a step, so a new episode
 begins with those of the one before it, for a few steps."""
@@ -66,9 +68,10 @@ class WarpEnv(VecEnv):
         purpose: str = "train",
         id: str | None = None,
         capacity: Capacity | None = None,
-        records: bool = True,
+        mode: Mode = "auto",
     ) -> None:
-        """`records` false runs every step as it is written; without `capacity` a short probe finds one."""
+        """`mode` is how a step is run, as of `execution.mode`; auto: as it is written on the CPU, recorded on a GPU,
+        compiled too where many instances train. Without `capacity` a short probe finds one."""
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; use at least 1")
         if dtype != torch.float32:
@@ -92,8 +95,13 @@ class WarpEnv(VecEnv):
         )
         with torch.inference_mode(False):
             self._allocate()
-        mode: Mode = "captured" if on_gpu and records else "eager"
+        if mode == "auto":
+            pays = purpose == "train" and num_envs >= WORTH_COMPILING
+            mode = ("compiled_captured" if pays else "captured") if on_gpu else "eager"
         execution = Execution(ExecutionConfig(mode=mode, precision="fp32"), self.device)
+        self._act = execution.compiled(self._take_action)
+        self._end = execution.compiled(self._end_episodes)
+        self._begin = execution.compiled(self._begin_episodes)
         self._programs = [
             execution.program(functools.partial(self._advance, each), f"a step of {self.spec.id} on Warp")
             for each in range(2)
@@ -135,7 +143,7 @@ class WarpEnv(VecEnv):
         self._wrong = torch.zeros(count, *self.spec.action.shape, dtype=torch.bool, device=device)
         self._counts = torch.zeros(len(COUNTS), dtype=torch.int64, device=device)
         self._everyone = torch.ones(count, dtype=torch.bool, device=device)
-        self._steps = [_buffers(self.spec, count, device) for _ in range(2)]
+        self._steps = [_Buffers(self.spec, count, device) for _ in range(2)]
 
     # VecEnv
 
@@ -145,22 +153,22 @@ class WarpEnv(VecEnv):
         else:
             self._entropy.copy_(torch.from_numpy(instance_seeds(seed, self.num_envs).view(np.int64)))
             self._episode.zero_()
+            self._numbers.note_seeds()
         self._tensors.before_reset()
         return self._restart_all({})
 
-    @torch.no_grad()
     def step(self, action: Tensor) -> Step:
         self._simulation()
         if not isinstance(action, Tensor) or action.shape != self._action.shape or not action.is_floating_point():
             check_action(action, self.spec, self.num_envs)  # says what is wrong with it
-        self._action.copy_(action)
+        self._action.copy_(action.detach())
         self._turn ^= 1
         self._programs[self._turn]()
         self._since += 1
         if self._tensors.derives and self._since >= DERIVE_EVERY:
             self._derive()
             self._since = 0
-        now = self._steps[self._turn]
+        now = self._steps[self._turn].step
         return dataclasses.replace(now, obs=dict(now.obs), final_obs=dict(now.final_obs), metrics=dict(now.metrics))
 
     def check_workers(self) -> None:
@@ -257,10 +265,13 @@ class WarpEnv(VecEnv):
         for _, target, value in targets:
             target.copy_(value)
         self._since = int(state["since"])
+        self._numbers.note_seeds()
         self._numbers.follow(self._words)
         with self._simulation().on_stream():
             self._tensors.restore()
-        return dict(self._steps[self._turn].obs)
+            if self._tensors.looks:
+                self._simulation().look()
+        return dict(self._steps[self._turn].step.obs)
 
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         from gaitway.envs.pictures.scene import Camera
@@ -293,48 +304,80 @@ class WarpEnv(VecEnv):
 
     def _advance(self, turn: int) -> None:
         """Move all instances by `_action` and fill the buffers of `turn`: what is recorded."""
-        with self._simulation().on_stream():
+        with torch.inference_mode(False), torch.no_grad(), self._simulation().on_stream():
             self._move(self._steps[turn], self._steps[turn ^ 1])
 
-    def _move(self, now: Step, before: Step) -> None:
-        task, worlds, counts = self._tensors, self._simulation(), self._counts
+    def _move(self, now: _Buffers, before: _Buffers) -> None:
+        task, worlds = self._tensors, self._simulation()
+        self._act()
+        task.advance()
+        if task.looks:
+            worlds.look()
+        scalars, ended, final = self._end(before.step.obs)
+        if task.looks and not task.knows_starts:
+            worlds.look()
+        seen = self._begin(ended[0] | ended[1], final, not task.knows_starts)
+        now.scalars.copy_(scalars)
+        now.flags.copy_(ended)
+        for name in final:
+            now.step.final_obs[name].copy_(final[name])
+            now.step.obs[name].copy_(seen[name])
+
+    def _take_action(self) -> None:
         wrong = ~torch.isfinite(self._action)
         self._wrong.logical_or_(wrong)
-        task.actuate(torch.where(wrong, 0.0, self._action))
-        task.advance()
-        diverged, crowded = worlds.faulty()
+        self._counts[BAD_ACTION].add_(wrong.flatten(1).any(1).sum())
+        self._tensors.actuate(torch.where(wrong, 0.0, self._action))
+
+    def _end_episodes(self, before: Observation) -> tuple[Tensor, Tensor, Observation]:
+        """Reward and metrics [1 + M, B], who terminated and who is truncated [2, B], and final observations, after
+        physics; `before` are the observations that led here. New episodes have been begun."""
+        task = self._tensors
+        diverged, crowded = self._simulation().faulty()
         faulty = diverged | crowded
-        counts.add_(torch.stack([each.sum() for each in (wrong.flatten(1).any(1), crowded, diverged)]))
+        self._counts[1:].add_(torch.stack((crowded.sum(), diverged.sum())))
         reward, terminated, metrics = task.outcome()
         self._elapsed.add_(1)
-        now.terminated.copy_(terminated | faulty)
+        terminated = terminated | faulty
         over = task.is_over()
         late = torch.zeros_like(faulty) if over is None else over
         if task.max_episode_steps:
             late = late | (self._elapsed >= task.max_episode_steps)
-        now.truncated.copy_(late & ~now.terminated)
-        now.reward.copy_(torch.where(faulty, task.fault_reward, reward))
-        for name, value in metrics.items():
-            now.metrics[name].copy_(torch.where(faulty, 0.0, value))
-        now.metrics[FAULT_METRIC].copy_(faulty)
-        ended = now.terminated | now.truncated
+        truncated = late & ~terminated
+        ended = terminated | truncated
+        told = [metrics[name].to(reward.dtype) for name in self.spec.metrics if name != FAULT_METRIC]
+        paid = torch.where(faulty, task.fault_reward, reward)
+        scalars = torch.stack((paid, *(torch.where(faulty, 0.0, each) for each in told), faulty.to(reward.dtype)))
         task.go_on(ended)
-        for name, value in task.observe(is_new=False).items():
-            now.final_obs[name].copy_(torch.where(_as(faulty, value), before.obs[name], value))
+        final = {
+            name: torch.where(_as(faulty, value), before[name], value)
+            for name, value in task.observe(is_new=False).items()
+        }
         self._episode.add_(ended)
         self._restart(ended, {})
-        for name, value in task.observe(is_new=True).items():
-            now.obs[name].copy_(torch.where(_as(ended, value), value, now.final_obs[name]))
+        return scalars, torch.stack((terminated, truncated)), final
+
+    def _begin_episodes(self, where: Tensor, final: Observation, has_looked: bool) -> Observation:
+        """Observations for the next action; of episodes that begin in `where` [B] the first ones."""
+        if not has_looked:
+            self._tensors.tell_start(where)
+        self._tensors.note_start(where)
+        return {
+            name: torch.where(_as(where, value), value, final[name])
+            for name, value in self._tensors.observe(is_new=True).items()
+        }
 
     def _restart_all(self, given: Mapping[str, Tensor]) -> Observation:
         self._turn ^= 1
-        now = self._steps[self._turn]
-        with torch.no_grad(), self._simulation().on_stream():
+        now, worlds = self._steps[self._turn].step, self._simulation()
+        with torch.inference_mode(False), torch.no_grad(), worlds.on_stream():
             self._restart(self._everyone, given)
             if self._tensors.derives:
-                self._simulation().derive()
+                worlds.derive()
             self._since = 0
-            for name, value in self._tensors.observe(is_new=True).items():
+            if self._tensors.looks:
+                worlds.look()
+            for name, value in self._begin_episodes(self._everyone, now.obs, True).items():
                 now.obs[name].copy_(value)
         return dict(now.obs)
 
@@ -375,7 +418,7 @@ class WarpEnv(VecEnv):
             "constants": {name: worlds.own[name] for name in CONSTANTS if name in worlds.own},
             "layout": tensors.layout,
             "memory": tensors.memory,
-            "obs": self._steps[self._turn].obs,
+            "obs": self._steps[self._turn].step.obs,
         }
 
 
@@ -385,19 +428,21 @@ def kernel_cache() -> str:
     return str(warp.config.kernel_cache_dir)
 
 
-def _buffers(spec: EnvSpec, count: int, device: torch.device) -> Step:
-    """Room for everything that a step returns."""
+class _Buffers:
+    """Room for everything that a step returns: `scalars` [1 + M, B] are the reward and the metrics, `flags` [2, B] who
+    terminated and who is truncated."""
 
-    def rooms() -> Observation:
-        return {
-            group.name: torch.zeros(count, *group.shape, dtype=group.torch_dtype, device=device)
-            for group in spec.groups
-        }
+    def __init__(self, spec: EnvSpec, count: int, device: torch.device) -> None:
+        def rooms() -> Observation:
+            return {
+                group.name: torch.zeros(count, *group.shape, dtype=group.torch_dtype, device=device)
+                for group in spec.groups
+            }
 
-    scalars = torch.zeros(1 + len(spec.metrics), count, device=device)
-    flags = torch.zeros(2, count, dtype=torch.bool, device=device)
-    metrics = dict(zip(spec.metrics, scalars[1:].unbind(), strict=True))
-    return Step(rooms(), scalars[0], flags[0], flags[1], rooms(), metrics)
+        self.scalars = torch.zeros(1 + len(spec.metrics), count, device=device)
+        self.flags = torch.zeros(2, count, dtype=torch.bool, device=device)
+        metrics = dict(zip(spec.metrics, self.scalars[1:].unbind(), strict=True))
+        self.step = Step(rooms(), self.scalars[0], self.flags[0], self.flags[1], rooms(), metrics)
 
 
 def _as(mask: Tensor, value: Tensor) -> Tensor:

@@ -3,6 +3,9 @@
 `WarpEnv` owns time as `MujocoBatchEnv` does; a `TensorTask` owns meaning, for all instances at once. No method may look
 at a value: no `.item()`, no `nonzero`, no branch on a tensor, no constant made on the way, because a step is recorded
 once and replayed. Which instances a thing concerns is said by masks [B].
+
+All but `advance` may be compiled: hundreds of operations on a few numbers per instance become a handful of kernels.
+Tensors that they write must not share memory with others that they use.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ class TensorTask:
     max_episode_steps: int
     expanded: tuple[str, ...] = ()
     """Fields of the model that every world has its own values of."""
+    looks: bool = True
+    """Positions, velocities and their sensors are computed after physics and after restarts (`Worlds.look`)."""
+    knows_starts: bool = False
+    """`tell_start` writes positions and sensors of first states as they were drawn: there is no look after restarts."""
     derives: bool = False
     """Masses differ, so constants of the model that follow from them must be among `expanded`, and be derived."""
     fault_reward: float = 0.0
@@ -48,8 +55,13 @@ class TensorTask:
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
     def start(self, where: Tensor) -> None:
-        """New episodes begin in `where` [B]: their state and layout are written."""
-        self.worlds.look()
+        """New episodes begin in `where` [B]: their state and layout are written, nothing was looked at yet."""
+
+    def note_start(self, where: Tensor) -> None:
+        """The same when positions and sensors of the first states are there."""
+
+    def tell_start(self, where: Tensor) -> None:
+        """Write them, for starts as `draw` makes them."""
 
     def restore(self) -> None:
         """A stored state was put back. Rebuild what follows from it."""
@@ -59,10 +71,9 @@ class TensorTask:
         self.worlds.ctrl.copy_(action)
 
     def advance(self) -> None:
-        """One control step."""
+        """The substeps of a control step."""
         for _ in range(self.frame_skip):
             self.worlds.step()
-        self.worlds.look()
 
     def outcome(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Reward [B], whether the episode terminates [B], and metrics [B] by name."""

@@ -21,6 +21,8 @@ from gaitway.core.ranges import Count, Integer, Limit, NotNegative, Number, Posi
 
 Observation = dict[str, Tensor]
 
+REWARD_PARTS = ("reward_", "reward/")
+"""How metrics begin that are parts of the reward."""
 EVENTS = ("fell", "success", "is_success", "physics_error")
 """Metrics that say whether something happened, in every environment that has them."""
 
@@ -267,6 +269,12 @@ class EnvSpec:
         """The metrics that an episode has or has not: 1 if they were at any of its steps."""
         return frozenset((*EVENTS, *self.flags))
 
+    @property
+    def reward_parts(self) -> tuple[str, ...]:
+        """The metrics that are parts of the reward: called so, or terms of a legged task's reward."""
+        terms = {f"{term}_episode" for term in self.facts.get("legged", {}).get("rewards", ())}
+        return tuple(name for name in self.metrics if name.startswith(REWARD_PARTS) or name in terms)
+
     def reduction(self, name: str) -> str:
         """How metric `name` becomes one number of an episode: `total` (told at its end), `any`, `mean`, `sum` or
         `last`."""
@@ -357,8 +365,8 @@ class VecEnv:
     """`num_envs` instances of one environment. Subclasses write the methods that raise here.
 
     The constructor resets all instances with its seed. `step` takes the unclipped action of the policy: the environment
-    clips it to its limits; NaN or a wrong shape is a ValueError. Finished instances are reset within the same call
-    (auto-reset).
+    clips it to its limits; NaN or a wrong shape is a ValueError, where a device finds the NaN in `check_workers`.
+    Finished instances are reset within the same call (auto-reset).
     """
 
     spec: EnvSpec

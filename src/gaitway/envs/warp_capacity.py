@@ -26,6 +26,16 @@ def probed_capacity(task: BatchTask) -> Capacity:
     Contacts are those of the worst moment of an instance, not of the average one, because candidates of collisions
     share the pool with them.
     """
+    asked = f"{task.id} {dict(task.options)}"
+    if asked not in _probed:
+        _probed[asked] = _probe(task)
+    return _probed[asked]
+
+
+_probed: dict[str, Capacity] = {}
+
+
+def _probe(task: BatchTask) -> Capacity:
     constraints = contacts = 0
     generator = torch.Generator().manual_seed(0)
     with MujocoBatchEnv(task, PROBE_WORLDS, num_threads=1) as env:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -67,7 +68,7 @@ def warp_modules() -> tuple[Any, Any]:
     if reason is not None:
         raise WarpError(f"env.simulator is warp, but {reason}, or use env.simulator=mujoco")
     warp = importlib.import_module("warp")
-    warp.config.quiet = True
+    warp.config.log_level = logging.WARNING
     warp.init()
     return warp, importlib.import_module("mujoco_warp")
 

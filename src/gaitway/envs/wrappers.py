@@ -9,6 +9,7 @@ options of the environments (`max_episode_steps`).
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gaitway.core.config import ConfigError
 from gaitway.core.parts import find_part, make_part
 from gaitway.core.ranges import Count, Number
 from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step, VecEnv
@@ -212,6 +214,9 @@ def make_wrapper(env: VecEnv, options: Mapping[str, Any], key: str = "env.wrappe
     The environment is the first argument of a wrapper, whatever its name; `key` is where the entry stands, for errors.
     """
     name, wrapper, _ = find_part(options, WRAPPERS, key, VecEnv)
+    if inspect.isbuiltin(wrapper) or not issubclass(wrapper if inspect.isclass(wrapper) else VecEnv, VecEnv):
+        what = "name a class derived from gaitway.envs.wrappers.Wrapper, or a function"
+        raise ConfigError(f"{key}: {name!r} cannot be used here, it wraps no environment; {what}", key)
     return make_part(options, {name: partial(wrapper, env)}, key, given={})
 
 

@@ -7,8 +7,6 @@ state, and nothing is computed row by row.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -53,8 +51,13 @@ def _shifted(word: Tensor, bits: int) -> Tensor:
     return (word >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
-@functools.lru_cache(maxsize=64)
+_tables: dict[tuple[int, str], Tensor] = {}  # compilers must find them made: their own products of integers do not wrap
+
+
 def _steps(count: int, device: torch.device) -> Tensor:
     """GOLDEN times 1, 2, ..., count."""
-    with torch.inference_mode(False):
-        return torch.arange(1, count + 1, device=device) * signed(GOLDEN)
+    place = count, str(device)
+    if place not in _tables:
+        with torch.inference_mode(False):
+            _tables[place] = torch.arange(1, count + 1, device=device) * signed(GOLDEN)
+    return _tables[place]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,6 +68,27 @@ def episode_layout(starts: Tensor) -> EpisodeLayout:
     row = time - torch.where(starts, time, 0).cummax(0).values
     num_episodes, longest = torch.stack((column[-1, -1] + 1, row.max() + 1)).tolist()
     return EpisodeLayout(column, row, num_episodes, longest)
+
+
+def chained_layout(starts: Tensor) -> tuple[EpisodeLayout, Tensor] | None:
+    """The layout that leaves one empty row in front of every piece but a column's first, for `starts` `[T, B]` on the
+    CPU (in NumPy, whose operations start sooner).
+
+    Columns stay the environments. Also returns where the empty rows are, as indices into the rows of `split` flattened.
+    None if a column per piece pads less.
+    """
+    later = _flags(starts).numpy().copy()
+    later[0] = False
+    rows, columns = later.shape
+    before, time = later.cumsum(0), np.arange(rows)[:, None]
+    most, ends = int(before[-1].max()), int(before[-1].sum())
+    longest = int((time - np.maximum.accumulate(np.where(later, time, 0))).max()) + 1
+    if (rows + most) * columns > longest * (columns + ends):
+        return None
+    row, column = time + before, np.broadcast_to(np.arange(columns), later.shape)
+    empty = ((row - 1) * columns + column)[later]
+    layout = EpisodeLayout(torch.from_numpy(column.copy()), torch.from_numpy(row), columns, rows + most)
+    return layout, torch.from_numpy(empty)
 
 
 def split_at_resets(x: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:

@@ -127,8 +127,11 @@ class DenseStack:
             x = y
         return x
 
-    def backward(self, gradient: Tensor) -> None:
-        """Overwrite the layers' `.grad`, given the gradient by the output `[N, outputs]`, which is overwritten too."""
+    def backward(self, gradient: Tensor, inputs: bool = False) -> Tensor | None:
+        """Overwrite the layers' `.grad`, given the gradient by the output `[N, outputs]`, which is overwritten too.
+
+        With `inputs` the gradient by the input `[N, inputs]` is returned.
+        """
         for layer in range(len(self.weights) - 1, -1, -1):
             activation, (by_weight, by_bias) = self.activations[layer], self.gradients[layer]
             if activation is not None:
@@ -137,6 +140,7 @@ class DenseStack:
             torch.sum(gradient, 0, out=by_bias)
             if layer:
                 gradient = torch.mm(gradient, self.weights[layer], out=self._slopes[layer - 1])
+        return gradient @ self.weights[0] if inputs else None
 
     def _allocate(self, rows: int) -> None:
         with torch.inference_mode(False):  # tensors made in inference mode cannot be written outside it

@@ -13,10 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gaitway.functional.sequences import episode_layout
+from gaitway.functional.sequences import EpisodeLayout, chained_layout, episode_layout
 from gaitway.nn.fused_memory import GRUSequence, LSTMSequence
 
 KINDS = ("gru", "lstm")
+CLOSED = -1e4
+"""What closes a gate, whatever else flows into it: its sigmoid is 0 to the last bit, and so is its slope."""
 
 
 class Memory(nn.Module):
@@ -40,10 +42,15 @@ class Memory(nn.Module):
         network = nn.GRU if self.kind == "gru" else nn.LSTM
         # On "meta" nothing is drawn: the constructors of torch would use the global generator.
         self.network = network(inputs, size, layers, device="meta").to_empty(device="cpu")
+        closed = torch.tensor([CLOSED, CLOSED, 0.0, CLOSED]) if self.kind == "lstm" else torch.zeros(3)
+        self.register_buffer("closing", closed.repeat_interleave(size).unsqueeze(1), persistent=False)
         bound = 1.0 / math.sqrt(size)
         with torch.no_grad():
             for parameter in self.network.parameters():
                 parameter.uniform_(-bound, bound, generator=generator)
+
+    closing: Tensor
+    """Weights `[gates, 1]` of a further input that empties the state."""
 
     @property
     def outputs(self) -> int:
@@ -109,8 +116,12 @@ class Memory(nn.Module):
         return self.layers if self.kind == "gru" else 2 * self.layers
 
     def _padded(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
-        layout = episode_layout(starts)
         state = state.masked_fill(starts[0].unsqueeze(-1), 0.0)
+        if self.kind == "lstm" and self.layers == 1 and x.is_cpu:
+            chain = chained_layout(starts)
+            if chain is not None:
+                return self._chained(x, state, *chain)
+        layout = episode_layout(starts)
         if layout.num_episodes == x.shape[1]:  # nothing ended: the columns are the environments
             return self._run(x, state)
         # Every environment's first piece continues from its state; the others begin with an episode, from zeros.
@@ -123,6 +134,20 @@ class Memory(nn.Module):
         if self.kind == "gru":
             return self.network(x, stacked)[0]
         return self.network(x, (stacked[: self.layers], stacked[self.layers :]))[0]
+
+    def _chained(self, x: Tensor, state: Tensor, layout: EpisodeLayout, empty: Tensor) -> Tensor:
+        """One LSTM layer over episodes one after another, each begun by an empty row that a further input marks.
+
+        The mark closes all gates: neither the state nor a gradient passes the row.
+        """
+        if not len(empty):
+            return self._run(x, state)
+        weight, *others = self.network.all_weights[0]
+        rows = layout.split(F.pad(x, (0, 1)), layout.longest)
+        rows.flatten(0, 1).select(-1, -1).index_fill_(0, empty, 1.0)
+        hidden, cell = (part.unsqueeze(0).contiguous() for part in state.split(self.size, -1))
+        weights = [torch.cat((weight, self.closing), 1), *others]
+        return layout.join(torch.lstm(rows, (hidden, cell), weights, True, 1, 0.0, self.training, False, False)[0])
 
     def _stepwise(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
         """Layer by layer, so that the input's half of the gates is one product over all rows."""

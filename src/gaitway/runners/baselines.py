@@ -19,9 +19,6 @@ from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, VecEnv
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.evaluate import play_episodes
 
-REWARD_PARTS = ("reward_", "reward/")
-"""How metrics begin that are parts of the reward."""
-
 
 class OutOfTimeError(Exception):
     """There was no time to play the episodes to their ends."""
@@ -77,7 +74,7 @@ class Baselines:
 
     def reward_parts(self) -> dict[str, Tensor]:
         """The sum over each episode of every metric that is a part of the reward."""
-        parts = {name: values for name, values in self.table.items() if name.startswith(REWARD_PARTS)}
+        parts = {name: self.table[name] for name in self.spec.reward_parts if name in self.table}
         is_mean = {name: self.spec.reduction(name) == "mean" for name in parts}
         return {name: values * self.table["length"] if is_mean[name] else values for name, values in parts.items()}
 

@@ -28,7 +28,8 @@ class Moment:
     log: Callable[[Mapping[str, float]], None]
     """Adds a line of metrics at this step."""
     evaluation_env: VecEnv | None = None
-    """The environment of evaluations, once there is one: from the iteration before the first of them on."""
+    """The environment of evaluations, once there is one: from the iteration before the first of them on. Of several
+    processes that train together the first one has it alone."""
     folder: Path | None = None
     """The run folder, if there is one."""
 

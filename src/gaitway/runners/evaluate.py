@@ -18,7 +18,6 @@ from gaitway.core.ranges import Count, WholeNumber
 from gaitway.envs.trials import INSTANCES, Trials, run_trials
 from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
 
-
 MANY = 4096
 
 

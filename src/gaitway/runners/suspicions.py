@@ -37,18 +37,23 @@ def warnings_of(found: Baselines, config: RunnerConfig) -> list[str]:
 
 
 def _reward_warnings(found: Baselines) -> list[str]:
-    parts = found.reward_parts()
+    parts = {name.removesuffix("_episode"): values for name, values in found.reward_parts().items()}
     sizes = {name: float(values.abs().mean()) for name, values in parts.items()}
     total = sum(sizes.values())
+    constant: dict[str, list[str]] = {}
     said = []
     for name, values in parts.items():
         per_step = values / found.table["length"].clamp(min=1)
         if float(per_step.max() - per_step.min()) <= 1e-9 * max(1.0, float(per_step.abs().max())):
-            said.append(f"{name} never varies: it is {float(per_step[0]):.4g} a step, whatever is done")
+            constant.setdefault(f"{float(per_step[0]):.4g}", []).append(name)
         elif len(parts) > 1 and total and sizes[name] > DOMINANT * total:
             said.append(
                 f"{name} makes {sizes[name] / total:.0%} of the reward, which hides the other parts from a learner"
             )
+    for value, names in constant.items():
+        one = len(names) == 1
+        never = f"{', '.join(names)} never {'varies: it is' if one else 'vary: they are'}"
+        said.append(f"{never} {value} a step, whatever is done")
     return said
 
 

@@ -7,6 +7,9 @@ there is nothing to choose: SD of HSD-3 (Gehring et al. 2021).
 Arms are drawn when the steps before were collected, between two steps, so that acting itself is work on tensors alone:
 `waiting` holds the arm that each instance begins its next episode with. Several steps in one round may end an episode
 within it; the next one then begins with an arm drawn at the end of the last.
+
+Where several processes train together each has the same bandit, which is told what the episodes of all of them brought
+and draws arms for all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from torch import Tensor
 
 from gaitway.core.config import configuration
 from gaitway.core.parts import make_part
+from gaitway.core.ranks import here
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.skills.bandits import BANDITS, Bandit
@@ -66,8 +70,10 @@ class BanditPolicy(GoalSpacePolicy):
 
     def expect(self, num_envs: int) -> None:
         """So many instances are about to begin their first episodes."""
-        first = [self.bandit.sample_action() for _ in range(num_envs)]
-        self.waiting = torch.tensor(first, device=self.best_arm.device)
+        ranks = here()
+        first = [self.bandit.sample_action() for _ in range(num_envs * ranks.size)]
+        own = first[num_envs * ranks.rank :][:num_envs]
+        self.waiting = torch.tensor(own, device=self.best_arm.device)
         self.returns = torch.zeros(num_envs, dtype=torch.float64)
 
     # Playing
@@ -101,12 +107,17 @@ class BanditPolicy(GoalSpacePolicy):
             return
         rewards, done = ws["env/reward"][start:stop].double().cpu(), (ws["env/done"][start:stop] != 0).cpu()
         arms = ws[self.out(DECISION)][start:stop, :, 0].long().cpu()
-        for reward, ended, arm in zip(rewards, done, arms, strict=True):
+        ranks, brought = here(), []
+        for t, (reward, ended, arm) in enumerate(zip(rewards, done, arms, strict=True)):
             self.returns += reward
             for instance in ended.nonzero().flatten().tolist():
-                self.bandit.update(int(arm[instance]), float(self.returns[instance]))
+                brought.append((t, ranks.rank, instance, int(arm[instance]), float(self.returns[instance])))
                 self.returns[instance] = 0.0
-                self.waiting[instance] = self.bandit.sample_action()
+        for _, rank, instance, arm, value in sorted(tuple(each) for told in ranks.exchange(brought) for each in told):
+            self.bandit.update(arm, value)
+            following = self.bandit.sample_action()
+            if rank == ranks.rank:
+                self.waiting[instance] = following
         self.best_arm.fill_(self.bandit.best_action())
 
     # State

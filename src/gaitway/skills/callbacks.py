@@ -13,11 +13,12 @@ from torch import Tensor
 from gaitway.agents.action_range import ActionRange
 from gaitway.core.config import from_config
 from gaitway.core.ranges import Count
+from gaitway.core.ranks import here
 from gaitway.core.seeding import stream
 from gaitway.envs.tasks.skills.goal_spaces import rank
 from gaitway.envs.trials import run_trials
 from gaitway.envs.vec_env import Observation, VecEnv
-from gaitway.skills.controllability import estimate_controllability
+from gaitway.skills.controllability import Estimates, estimate_controllability
 from gaitway.skills.curriculum import Curriculum, CurriculumConfig
 from gaitway.skills.estimates import check_joint_space
 from gaitway.skills.frozen_policy import origin_of
@@ -33,7 +34,8 @@ class TaskCurriculum:
 
     `estimate_joint_spaces` (gmm or kmeans) lets the estimates try goals where features were visited together, instead
     of goals over the whole range. The other options are those of `CurriculumConfig`. With `eval_mode: rollouts` success
-    is that of the last evaluation, so reviews follow evaluations.
+    is that of the last evaluation, so reviews follow evaluations. Processes that train together review means of what
+    each of them found, and decide alike.
     """
 
     name = "curriculum"
@@ -86,7 +88,7 @@ class TaskCurriculum:
 
     def _review(self, moment: Any) -> None:
         tasks = list(self.curriculum.weights)
-        estimates = estimate_controllability(self.algorithm, tasks, self.joint_space)
+        estimates = Estimates(*map(here().means, estimate_controllability(self.algorithm, tasks, self.joint_space)))
         mode = self.config.eval_mode
         success: Mapping[str, float]
         if mode == "rollouts":
@@ -95,7 +97,7 @@ class TaskCurriculum:
             success = self.running
         else:
             success = estimates.r if mode == "reachability" else estimates.q
-        errors = self.algorithm.td_errors()
+        errors = here().means(self.algorithm.td_errors())
         weights = self.curriculum.review(success, moment.now.env_steps, errors)
         self.reviewed = moment.now.env_steps
         if self.curriculum.new:
@@ -153,9 +155,9 @@ class SkillFileWriter:
 
     def after_evaluation(self, moment: Any) -> None:
         self.figures["success"] = _by_task(moment.numbers, "success/")
-        known = self.floors.get("zero", {})
-        if self.measures_floors and any(task not in known for task in self.figures["success"]):
-            self.floors = measure_floors(moment.evaluation_env, self.trials, self.algorithm.seed)
+        known, env = self.floors.get("zero", {}), moment.evaluation_env
+        if self.measures_floors and env is not None and any(task not in known for task in self.figures["success"]):
+            self.floors = measure_floors(env, self.trials, self.algorithm.seed)
             for kind, found in self.floors.items():
                 moment.log({f"floor/{kind}/{task}": p for task, p in found.items()})
 

@@ -163,13 +163,20 @@ class DecidingPolicy(StatefulPolicy):
             self.normalised({name: drawn[f"{source}/{name}"] for name in self.all_groups})
             for source in ("obs", "next_obs")
         )
+        (actor, new), (next_actor, next_critic) = self._due(now), self._due(later)
         return {
-            "actor": self.inputs_at(now, "actor"),
+            "actor": actor,
             "critic": self.inputs_at(now, "critic", drawn[self.out(PHASE)]),
-            "critic/new": self.inputs_at(now, "critic"),
-            "next/actor": self.inputs_at(later, "actor"),
-            "next/critic": self.inputs_at(later, "critic"),
+            "critic/new": new,
+            "next/actor": next_actor,
+            "next/critic": next_critic,
         }
+
+    def _due(self, observed: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """What actors and critics read of normalised groups where a decision is due: one tensor if it is the same."""
+        actor = self.inputs_at(observed, "actor")
+        same = self.groups["actor"] == self.groups["critic"]
+        return actor, actor if same else self.inputs_at(observed, "critic")
 
     # The skill file
 

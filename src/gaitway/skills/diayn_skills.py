@@ -33,6 +33,8 @@ class DiaynSkills:
         """Of each skill, after the last evaluation."""
 
     def after_evaluation(self, moment: Any) -> None:
+        if moment.evaluation_env is None:  # one of several processes, and not the one that evaluates
+            return
         self.accuracy = play_skills(moment.evaluation_env, self.algorithm.policy, self.episodes, self.max_steps)
         mean = sum(self.accuracy) / len(self.accuracy)
         found = {f"eval/accuracy/{skill}": share for skill, share in enumerate(self.accuracy)}

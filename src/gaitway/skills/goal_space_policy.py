@@ -20,8 +20,7 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import INCREASING, Count, Share, WholeNumber
 from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec, Observation
-from gaitway.functional.goal_space_losses import mean_log_density
-from gaitway.functional.soft_losses import squashed_entries
+from gaitway.functional.direct_goal_spaces import proposed_goals
 from gaitway.nn.task_goal_critics import TaskGoalCritics
 from gaitway.nn.trunks import Network, SingleLayers
 from gaitway.skills.deciding_policy import DecidingConfig, DecidingPolicy, frozen_skills
@@ -87,6 +86,7 @@ class GoalSpacePolicy(DecidingPolicy):
         self.interface = interface
         self.num_spaces, self.goal_size = interface.num_subsets, size
         self.register_buffer("columns", torch.tensor(columns), persistent=False)
+        self.register_buffer("numbers", torch.arange(self.num_spaces), persistent=False)
         self.goals = self.make_actor(2 * self.num_spaces * size, generator)
         """[B, D] -> for each goal space mean | logarithm of std, [B, num_spaces * 2 * goal_size]."""
         self.critic = TaskGoalCritics(
@@ -104,6 +104,7 @@ class GoalSpacePolicy(DecidingPolicy):
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
 
     columns: Tensor
+    numbers: Tensor
 
     def make_actor(self, outputs: int, generator: torch.Generator | None) -> Network:
         """A network of the config that decides, `[B, D] -> [B, outputs]`."""
@@ -186,13 +187,12 @@ class GoalSpacePolicy(DecidingPolicy):
     def propose(self, inputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """A goal in every goal space [B, D, G], made of standard normal `noise` [B, D, G] and masked, and the mean
         log-density of its entries [B, D]."""
-        goals, log_density = squashed_entries(self.goal_heads(inputs), noise, self.config.log_std_range)
-        mask = self.interface.action_mask
-        return goals * mask, mean_log_density(log_density, mask)
+        mask, weight = self.interface.action_mask, self.interface.entry_weight
+        return proposed_goals(self.goal_heads(inputs), noise, self.config.log_std_range, mask, weight)
 
     def one_hot(self, space: Tensor) -> Tensor:
         """Goal spaces [...] as columns, float32 [..., D]."""
-        return (space.unsqueeze(-1) == torch.arange(self.num_spaces, device=space.device)).float()
+        return (space.unsqueeze(-1) == self.numbers).float()
 
 
 def feature_columns(skills: Skills, spec: EnvSpec, group: str) -> list[int]:

@@ -31,6 +31,7 @@ from gaitway.algorithms.replay_algorithm import Draw
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, Number, Positive, Share
+from gaitway.functional.direct_goal_spaces import deciding_loss
 from gaitway.functional.goal_space_losses import (
     hsd3_actor_loss,
     hsd3_target,
@@ -146,8 +147,12 @@ class HSD3(GoalSpaceLearner):
         alphas = batch["alpha_c"], batch["alpha_d"]
         if self.sampled:
             loss = sampled_actor_loss(values, log_probs, log_density, batch["drawn"], *alphas)
-        else:
+        elif torch.compiler.is_compiling():  # which fuses what autograd makes of the plain one
             loss = hsd3_actor_loss(values, log_probs, log_density, *alphas)
+        else:
+            loss = deciding_loss(values, log_probs, log_density, *alphas)
+        if not self.space_engine.tells:
+            return loss, {}
         with torch.no_grad():
             probability = log_probs.exp()
             share = probability.mean(0)

@@ -47,7 +47,6 @@ class HSDBandit(GoalSpaceLearner):
     """Learns goals, critics and temperatures; the policy's bandit learns as episodes end."""
 
     config: HSDBanditConfig
-    trains_in_ranks = False
     policy: BanditPolicy
 
     def __init__(
@@ -113,6 +112,8 @@ class HSDBandit(GoalSpaceLearner):
         alpha, log_density = batch["alpha"], batch["log_density"]
         value = self.constant_critic(batch["critic/new"], batch["space"], batch["proposed"]).float().min(0).values
         loss = (alpha * log_density - value).mean()
+        if not self.goal_engine.tells:
+            return loss, {}
         return loss, {
             "loss/actor": loss.detach(),
             "entropy_c": -log_density.detach().mean(),

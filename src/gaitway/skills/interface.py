@@ -92,8 +92,9 @@ class GoalInterface(nn.Module):
 
     `task_bits` [D, K] tells which positions of the task map a subset controls, `action_mask` [D, G] which entries of a
     subgoal a high level may use: the same without `mask_features`, numbers of features that keep the centre of their
-    range. Acting multiplies by the mask; `translate` takes subgoals as they are. `members` [K] are the features by
-    position, `subgoal_index[d]` the positions of subset d in the order in which it lists its features.
+    range; `entry_weight` [D, G] makes means of entries that it keeps. Acting multiplies by the mask; `translate` takes
+    subgoals as they are. `members` [K] are the features by position, `subgoal_index[d]` the positions of subset d in
+    the order in which it lists its features.
 
     With `delta_actions` every goal counts from the present features; otherwise those of delta features alone do.
     Its tensors are no parameters and stand in no checkpoint: the skill file and the configuration make them again.
@@ -101,6 +102,7 @@ class GoalInterface(nn.Module):
 
     task_bits: Tensor
     action_mask: Tensor
+    entry_weight: Tensor
     members: Tensor
     _psi: Tensor
     _inverse: Tensor
@@ -131,7 +133,9 @@ class GoalInterface(nn.Module):
         bits = np.stack([task_bits(subset, positions) for subset in self.subsets])
         members = self.tasks.members
         self._fill("task_bits", bits)
-        self._fill("action_mask", self._masked(bits, mask_features))
+        mask = self._masked(bits, mask_features)
+        self._fill("action_mask", mask)
+        self._fill("entry_weight", mask / mask.sum(-1, keepdims=True))
         self.register_buffer("members", torch.from_numpy(members.astype(np.int64)), persistent=False)
         self._is_diagonal = not np.count_nonzero(space.psi - np.diag(np.diag(space.psi)))
         inverse = np.linalg.inv(space.psi)

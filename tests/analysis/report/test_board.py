@@ -232,6 +232,12 @@ def test_parts_of_the_reward_are_sources_or_the_terms_that_the_contract_names(ma
     ]
 
 
+def test_parts_of_a_tasks_own_reward_are_shown_where_there_are_no_sources(make_run, tmp_path):
+    make_run("hopper", [1.0, 2.0], metrics={"env/reward_forward": 2.0, "env/reward_ctrl": -0.5, "env/speed": 1.0})
+    (found,) = board_of(tmp_path / "runs").state()["rewards"]
+    assert found["parts"] == {"forward": 2.0, "ctrl": -0.5}
+
+
 def test_a_large_file_is_read_in_parts_while_others_are_shown(make_run, tmp_path, monkeypatch):
     monkeypatch.setattr("gaitway.analysis.metrics_file.PART", 1000)
     make_run("large", list(range(200)))

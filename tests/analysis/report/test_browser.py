@@ -93,6 +93,13 @@ def use_page(browser, runs):
     body.send_keys("t")
     until(browser, "document.documentElement.dataset.theme === 'dark'")
     body.send_keys("t")
+    assert browser.execute_script("return document.querySelectorAll('#times-figure .annotation').length") == 3
+    before = browser.execute_script("return document.querySelector('#times-figure .main-svg').clientHeight")
+    browser.set_window_size(700, 900)  # figures keep their height when the window changes
+    until(browser, "document.querySelector('#times-figure .main-svg').clientWidth < 700")
+    after = browser.execute_script("return document.querySelector('#times-figure .main-svg').clientHeight")
+    assert abs(after - before) <= 2 < before
+    browser.set_window_size(1400, 900)
 
 
 @pytest.fixture

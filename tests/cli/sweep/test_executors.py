@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from gaitway.cli.main import main
 from gaitway.cli.sweep import slurm_executor
 from gaitway.cli.sweep.cluster import ClusterConfig, cluster_of
 from gaitway.cli.sweep.command import make_executor
+from gaitway.cli.sweep.driver import sentence_of
 from gaitway.cli.sweep.executors import cores_of_trial
 from gaitway.cli.sweep.folder import SweepFolder
 from gaitway.cli.sweep.plan import SweepConfig
@@ -105,7 +107,46 @@ def test_a_job_says_how_it_ended_or_is_missed(tmp_path, monkeypatch):
     assert job.code() is None  # it is in the queue
     queue.here = {}
     time.sleep(0.1)
+    monkeypatch.setenv("PATH", "")  # without SLURM nobody knows why
     assert job.code() == -9
+
+
+def test_a_job_that_never_began_is_stopped(tmp_path, monkeypatch):
+    """SLURM knows nothing of a part of an array that was cancelled while it waited."""
+    folder = SweepFolder(tmp_path)
+    folder.output.mkdir()
+    folder.output_of(1).write_text("what an earlier job said\n")
+    monkeypatch.setattr(slurm_executor, "SETTLE_S", 0.0)
+    monkeypatch.setenv("PATH", "")
+    job, spoken = (SlurmJob("7_1", ending(folder, 1), SimpleNamespace(states=dict)) for _ in range(2))
+    assert job.code() == 75
+    folder.output_of(1).write_text("what an earlier job said\nand this one\n")
+    assert spoken.code() == -9
+
+
+SCONTROL = """#!/bin/sh
+echo "JobId=8 ArrayJobId=7 ArrayTaskId=1 JobName=s"
+echo "   JobState=$STATE Reason=None Dependency=(null)"
+"""
+
+
+@pytest.mark.parametrize(("state", "code"), [("CANCELLED", 75), ("OUT_OF_MEMORY", 1)])
+def test_what_slurm_says_of_a_job_that_said_nothing(state, code, tmp_path, monkeypatch):
+    """The words are those of a real `scontrol show job`; `gaitway bench clusters` cancels real jobs."""
+    (tmp_path / "scontrol").write_text(SCONTROL)
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("STATE", state)
+    monkeypatch.setattr(slurm_executor, "SETTLE_S", 0.0)
+    folder = SweepFolder(tmp_path)
+    folder.output.mkdir()
+    queue = SimpleNamespace(states=dict)
+    job = SlurmJob("7_1", ending(folder, 1), queue)
+    assert (job.code(), job.code()) == (code, code)
+    if code == 1:
+        assert sentence_of(folder.output_of(1), 1).startswith("SLURM ended the job and calls it OUT_OF_MEMORY; see")
+    else:
+        assert not folder.output_of(1).exists()
 
 
 def test_the_id_of_a_job(monkeypatch):

@@ -73,8 +73,7 @@ def facts_of(run: Run, root: Path) -> RunFacts:
     told = summary.get("steps")
     ended = isinstance(told, int) and (steps is None or steps <= told)
     stopped_by = summary.get("stopped_by") if ended else None
-    preflight = read_small_json(run.folder, run.folder / "preflight.json")
-    warnings = preflight.get("warnings")
+    warnings = run.preflight.get("warnings")
     return RunFacts(
         run=run,
         id=hashlib.sha256(str(run.folder).encode(errors="surrogateescape")).hexdigest()[:16],
@@ -89,7 +88,7 @@ def facts_of(run: Run, root: Path) -> RunFacts:
         ended=ended,
         contract=read_small_json(run.folder, run.folder / "contract.json"),
         code=read_small_json(run.folder, run.folder / "code.json"),
-        baselines=_baselines(preflight),
+        baselines={name: mean for name, each in run.baselines().items() if (mean := number(each)) is not None},
         warnings=tuple(one for one in warnings if isinstance(one, str)) if isinstance(warnings, list) else (),
     )
 
@@ -122,14 +121,6 @@ def number(value: Any) -> float | None:
 
 def numbers(values: Iterable[float]) -> list[float | None]:
     return [number(float(value)) for value in values]
-
-
-def _baselines(preflight: dict[str, Any]) -> dict[str, float]:
-    """The mean returns of zero and random actions, where they were measured before the run."""
-    found = preflight.get("returns")
-    named = found.items() if isinstance(found, dict) else ()
-    means = {str(name): one.get("mean") if isinstance(one, dict) else one for name, one in named}
-    return {name: value for name, mean in means.items() if (value := number(mean)) is not None}
 
 
 def _last(run: Run, name: str) -> float | None:

@@ -13,7 +13,7 @@ from gaitway.analysis.report.groups import ScoredGroup, ranked
 LAST = 0.25
 """The share of a run, from its end, over which parts are averaged."""
 TIME = "time/share_"
-REWARD = "reward/"
+REWARD, OF_TASK = "reward/", "env/reward_"
 MOST_GROUPS = 12
 """Groups whose parts are shown, the highest ones."""
 NOT_PARTS = ("reward/total",)
@@ -30,7 +30,7 @@ def reward_parts(runs: Sequence[RunFacts], groups: Sequence[ScoredGroup]) -> lis
 
 
 def reward_metrics(facts: RunFacts) -> dict[str, str]:
-    """Metrics that are parts of a reward -> their short names."""
+    """Metrics that are parts of a reward -> their short names: reward sources, or else parts of the task's own."""
     logged = [str(name) for name in facts.run.metrics]
     sources = [name for name in logged if name.startswith(REWARD) and not name.startswith(NOT_PARTS)]
     if sources:
@@ -39,6 +39,7 @@ def reward_metrics(facts: RunFacts) -> dict[str, str]:
     legged = said.get("legged") if isinstance(said, dict) else None
     terms = legged.get("rewards") if isinstance(legged, dict) else None
     found = {f"env/{term}_episode": str(term) for term in (terms if isinstance(terms, list) else ())}
+    found |= {name: name.removeprefix(OF_TASK) for name in logged if name.startswith(OF_TASK)}
     return {name: short for name, short in found.items() if name in logged}
 
 

@@ -2,7 +2,9 @@
 
 A job that is told to save, by SIGUSR1 before its time limit or by anybody else, and ends with exit code 75 is put into
 the queue again, `max_restarts` times at most, and goes on bit for bit. What became of a job stands in a small file of
-the sweep's folder; nothing that submitit pickled is read here. Jobs outlive the driver: the next one finds them.
+the sweep's folder; nothing that submitit pickled is read here. A job that left the queue without a word was cancelled
+before it began, and counts as stopped, or ended by SLURM, which is asked why. Jobs outlive the driver: the next one
+finds them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import getpass
 import importlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +35,7 @@ LOOK_S = 2.0
 """Seconds between two looks at SLURM's queue."""
 SETTLE_S = 20.0
 """Seconds after which a job that is in no queue and said nothing counts as gone."""
+ENDING = ".ending.json"
 FOR_GOOD = ("SIGTERM", "SIGINT")
 """Signals after which a trial is not queued again: somebody has cancelled it."""
 
@@ -117,6 +122,16 @@ class Queue:
         return self._states
 
 
+def state_of(job: str) -> str:
+    """What SLURM says of a job that is over, such as CANCELLED, as long as it remembers it; empty if it does not."""
+    try:
+        done = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    found = re.search(r"\bJobState=(\w+)", done.stdout)
+    return found[1] if found else ""
+
+
 class SlurmJob:
     """A job of SLURM, which lives on without the driver."""
 
@@ -124,15 +139,37 @@ class SlurmJob:
         self.job, self.ending, self.queue = job, ending, queue
         self.facts: Mapping[str, Any] = {"job": job}
         self._seen = time.monotonic()
+        self._gone: int | None = None
+        self._has_begun = False
+        self._said_before = self._said()
 
     def code(self) -> int | None:
         try:
             return int(json.loads(self.ending.read_text())["code"])
         except (OSError, ValueError, KeyError):  # not yet
             pass
-        if self.job in self.queue.states():
+        state = self.queue.states().get(self.job)
+        if state is not None:
             self._seen = time.monotonic()
-        return None if time.monotonic() - self._seen < SETTLE_S else -9
+            self._has_begun |= state != "PENDING"
+        if self._gone is None and time.monotonic() - self._seen >= SETTLE_S:
+            self._gone = self._ended_without_a_word()
+        return self._gone
+
+    def _ended_without_a_word(self) -> int:
+        state, has_begun = state_of(self.job), self._has_begun or self._said() != self._said_before
+        if state == "CANCELLED" or not (state or has_begun):  # SLURM forgets a part of an array that never began
+            return EXIT_REQUEUE
+        if not state:
+            return -signal.SIGKILL
+        with open(output_beside(self.ending), "a") as output:
+            output.write(f"gaitway: SLURM ended the job and calls it {state}; see what it was given in cluster\n")
+        return 1
+
+    def _said(self) -> int:
+        """Bytes that trials have said under this number."""
+        output = output_beside(self.ending)
+        return output.stat().st_size if output.exists() else 0
 
     def stop(self) -> None:
         subprocess.run(["scancel", "--signal=TERM", self.job], check=False)
@@ -144,7 +181,12 @@ class SlurmJob:
 
 def ending(folder: SweepFolder, number: int) -> Path:
     """The file in which a job says how its trial ended."""
-    return folder.output_of(number).with_suffix(".ending.json")
+    return folder.output_of(number).with_suffix(ENDING)
+
+
+def output_beside(ending: Path) -> Path:
+    """The file that holds what a trial said."""
+    return ending.with_name(ending.name.replace(ENDING, ".txt"))
 
 
 def run_in_job(path: str, number: int, max_restarts: int) -> int:

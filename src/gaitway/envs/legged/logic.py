@@ -226,6 +226,10 @@ class LeggedLogic:
             found |= {name: self.around.image(rows, elapsed) for name in self.observations.images}
         return found
 
+    def forget_step(self) -> None:
+        """The last step was judged and seen: nothing of it is needed, and whoever compiles a step need not keep it."""
+        self.frame, self._uniform = None, self.robot.pose
+
     def is_over(self) -> Tensor | None:
         """Whose episode ends because its terrain is passed [B]; None where there is no end to it."""
         if self.around is None or self.frame is None:

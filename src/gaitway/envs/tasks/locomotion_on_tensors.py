@@ -25,6 +25,8 @@ class LocomotionOnTensors(TensorTask):
     """A `LocomotionTask` in the type and on the device of `like`. Starts are drawn from the counter's numbers, so they
     are others than those on arrays, from the same distribution."""
 
+    looks = False  # all that is seen is the state itself
+
     def __init__(self, task: LocomotionTask, like: Tensor) -> None:
         self.task, self.robot = task, task.robot
         self.frame_skip, self.max_episode_steps = task.frame_skip, task.max_episode_steps
@@ -50,16 +52,9 @@ class LocomotionOnTensors(TensorTask):
         normal = math.sqrt(2.0) * torch.erfinv(2.0 * (uniform[:, robot.nq :] + TAIL) - 1.0)
         return {"qpos": qpos, "qvel": noise * normal}
 
-    def start(self, where: Tensor) -> None:
-        """The first observation is the drawn state itself."""
-
     def actuate(self, action: Tensor) -> None:
         super().actuate(action)
         self._x_before.copy_(self.worlds.qpos[:, self.robot.forward_index])
-
-    def advance(self) -> None:
-        for _ in range(self.frame_skip):
-            self.worlds.step()
 
     def outcome(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         qpos, robot, target = self.worlds.qpos, self.robot, self.task.config.target_speed

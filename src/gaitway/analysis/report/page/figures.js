@@ -1,5 +1,6 @@
 // Figures, each also as a table. Plotly reads a little markup in names, so they are escaped for it.
 const escaped = (text) => String(text).replace(/\s+/g, " ").slice(0, 80).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const SINGLE = 60; // seeds up to which each one is a line of its own that tells its name
 
 function faded(hex, alpha) {
@@ -16,6 +17,7 @@ function plot(element, traces, layout, height) {
     hoverlabel: { bgcolor: ink("sheet"), bordercolor: ink("line"), font: { color: ink("ink"), family: ink("sans") }, align: "left" },
     ...layout, xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
   };
+  element.style.height = `${height}px`; // what Plotly fills when the window changes
   window.Plotly.react(element, traces, full, { displayModeBar: false, responsive: true, doubleClick: "reset", locale: "en" });
 }
 
@@ -99,15 +101,16 @@ function drawParts(id, percent) {
   if (!rows.length) return;
   const names = [...new Set(rows.flatMap((one) => Object.keys(one.parts)))];
   const palette = isDark() ? DARK : LIGHT;
-  const labels = rows.map((one) => escaped(label(one.group)).slice(0, 34));
   const traces = names.map((name, place) => ({ type: "bar", orientation: "h", y: rows.map((_, row) => row), x: rows.map((one) => one.parts[name] ?? null), name: escaped(name), marker: { color: palette[place % palette.length], opacity: place < palette.length ? 0.9 : 0.5 }, hovertemplate: `%{fullData.name}<br><b>%{x:${percent ? ".1%" : ".4~g"}}</b><extra></extra>` }));
   const narrow = window.innerWidth < 640;
+  // a label stands above its bars: groups may differ in much, and a phone has no room beside them
+  const annotations = rows.map((one, row) => ({ text: escaped(cut(label(one.group), narrow ? 44 : 120)), x: 0, xref: "paper", xanchor: "left", y: row, yshift: 15, yanchor: "bottom", showarrow: false, font: { size: 12 } }));
   plot(byId(`${id}-figure`), traces, {
-    barmode: "relative", bargap: 0.35, showlegend: true, legend: { orientation: "h", y: -0.02, yanchor: "top", yref: "paper", traceorder: "normal", font: { size: 12 } },
-    margin: { l: narrow ? 12 : 190, r: 18, t: 10, b: 50 },
+    barmode: "relative", bargap: 0.58, showlegend: true, legend: { orientation: "h", y: -0.02, yanchor: "top", yref: "paper", traceorder: "normal", font: { size: 12 } },
+    margin: { l: 16, r: 18, t: 10, b: 50 }, annotations,
     xaxis: { tickformat: percent ? ".0%" : "~g", nticks: narrow ? 4 : 8, side: "top" },
-    yaxis: { tickvals: rows.map((_, row) => row), ticktext: narrow ? rows.map(() => "") : labels, autorange: "reversed", fixedrange: true, automargin: false },
-  }, 105 + 34 * rows.length + 19 * Math.ceil(names.length / (narrow ? 2 : 6)));
+    yaxis: { showticklabels: false, showgrid: false, range: [rows.length - 0.6, -0.85], fixedrange: true },
+  }, 105 + 46 * (rows.length + 0.25) + 19 * Math.ceil(names.length / (narrow ? 2 : 6)));
 }
 
 function drawFigures() {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.episode_numbers import ALL, EpisodeNumbers
-from gaitway.envs.legged.frame import Bodies, Physics, Substeps
+from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose, base_velocity, rotate, up_in_base
 from gaitway.envs.legged.randomise import MODEL_FIELDS, MODEL_NAMES, Places, write_model
 from gaitway.envs.legged.rewards import SUBSTEP_TERMS
 from gaitway.envs.tasks.legged.ground import BODY_FIELDS, BOX_FIELDS, box_numbers, surroundings
@@ -46,6 +45,7 @@ class LeggedOnTensors(TensorTask):
         self.logic = task.logic_on(like, around)
         self._like, self._around = like, around
         self._on_track = around is not None and around.track is not None
+        self.knows_starts = not self._on_track  # where all bodies are is asked on tracks alone
         self._records = any(name in SUBSTEP_TERMS for name in self.logic.rewards.names)
         randomise = task.config.randomise
         self._delays = randomise.delay if randomise.enabled else 0
@@ -58,12 +58,7 @@ class LeggedOnTensors(TensorTask):
     def attach(self, worlds: Worlds, numbers: EpisodeNumbers) -> None:
         super().attach(worlds, numbers)
         logic, count, like = self.logic, worlds.count, self._like
-        shapes = logic.memory_shapes()
-        block = like.new_zeros(count, sum(math.prod(shape) for shape in shapes.values()))
-        parts = block.split([math.prod(shape) for shape in shapes.values()], 1)
-        self.memory = {
-            name: part.view(count, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
-        }
+        self.memory = {name: like.new_zeros(count, *shape) for name, shape in logic.memory_shapes().items()}
         for name, (shape, dtype) in logic.lasting_shapes().items():
             kind = like.dtype if dtype.is_floating_point else dtype
             self.memory[name] = torch.zeros(count, *shape, dtype=kind, device=like.device)
@@ -74,11 +69,9 @@ class LeggedOnTensors(TensorTask):
         if self._on_track:
             position, rotation, velocity, centre = (worlds.field(name) for name in BODY_FIELDS)
             self._physics.bodies = Bodies(position, rotation, velocity, centre[:, self.view.base])
-        logic.attach(self.memory, self.layout, numbers, block)
+        logic.attach(self.memory, self.layout, numbers)
         rooms = (like.new_zeros(count, self.frame_skip, self.model.nu) for _ in range(3))
         self._substeps = Substeps(*rooms)
-        self._force = worlds.state["xfrc_applied"][:, self.view.base]
-        self._columns = torch.tensor(self.view.root[2], device=like.device)
         if self.task.config.randomise.enabled:
             self._note_nominal()
         if self._on_track:
@@ -115,18 +108,30 @@ class LeggedOnTensors(TensorTask):
         if self._delays:
             sent = self.memory["sent"]
             sent.copy_(torch.where(where[:, None, None], targets[:, None], sent))
-        worlds.look()
-        logic.note_start(ALL, self._physics, where)
+
+    def note_start(self, where: Tensor) -> None:
+        self.logic.note_start(ALL, self._physics, where)
+
+    def tell_start(self, where: Tensor) -> None:
+        """Sensors of feet: nothing turns in first states, so feet move with their base."""
+        robot, qpos = self.logic.robot, self.worlds.qpos
+        position, rotation, yaw = base_pose(robot, qpos)
+        base = base_velocity(robot, self.worlds.qvel, rotation, -up_in_base(rotation), yaw)["velocity"]
+        feet = self.logic.chains(qpos[:, robot.positions])
+        place = position[:, None] + rotate(rotation[:, None].expand(-1, robot.feet, -1), feet)
+        told = torch.cat((place.flatten(1), base[:, None].expand_as(place).flatten(1)), 1)
+        sensors = self._physics.sensors
+        first = sensors.shape[1] - told.shape[1]
+        shown = torch.where(where[:, None], told, sensors[:, first:])
+        sensors.copy_(torch.cat((sensors[:, :first], shown), 1))
 
     def restore(self) -> None:
         self._write_model()
-        self.worlds.look()
-        self.logic.frame = None
 
     def actuate(self, action: Tensor) -> None:
         self._target = self.logic.act(action, self._physics)
         if self.logic.has_pushes:
-            self._force[:, :2] = self.logic.push()
+            self.worlds.state["xfrc_applied"][:, self.view.base, :2] = self.logic.push()
 
     def advance(self) -> None:
         logic, worlds, substeps = self.logic, self.worlds, self._substeps
@@ -140,7 +145,6 @@ class LeggedOnTensors(TensorTask):
                 substeps.torque[:, number] = self._physics.torque
         if self._delays:
             self._send()
-        worlds.look()
 
     def outcome(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         return self.logic.judge(self._physics, self._substeps if self._records else None)
@@ -162,7 +166,9 @@ class LeggedOnTensors(TensorTask):
             velocity[:, first : first + 6] += change
 
     def observe(self, is_new: bool) -> Observation:
-        return self.logic.observe(ALL, self._physics, is_new=is_new)
+        shown = self.logic.observe(ALL, self._physics, is_new=is_new)
+        self.logic.forget_step()
+        return shown
 
     # parts
 
