@@ -35,7 +35,7 @@ PRESETS = {
     **{"pup4": "ppo_pup4_velocity", "walker": "ppo_walker_velocity"},
     **{"humanoid": "ppo_humanoid_velocity", "velocity": "ppo_pup12_velocity", "amp_trot": "ppo_pup12_amp_trot"},
 }
-CHANGES = {"spot": ["env.options.robot=spot", "env.options.gait.height=0.46"]}
+CHANGES = {"spot": ["env.options.robot=spot", "env.options.gait.height=0.46", "env.options.gait.lift=0.12"]}
 TWINS = {"gait_residual": {"no authority": ["env.options.action_scale=1e-6"]}}
 SPEED_ERROR = 0.2
 RMSD = {"gait_params": 0.12, "gait_residual": 0.12, "go1": 0.25, "spot": 0.25}
