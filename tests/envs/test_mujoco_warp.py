@@ -66,6 +66,9 @@ def test_simulators_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch)
         make_env("HalfCheetah-v5", simulator="warp")
     with pytest.raises(ValueError, match="Warp computes in float32"):
         make_env("walker/run", simulator="warp", dtype="float64")
+    with pytest.raises(ValueError, match=r"capacity is \[0, 1\]; write \[constraints, contacts\]"):
+        make_env("walker/run", simulator="warp", capacity=[0, 1])
+    make_env("walker/run", capacity=[160, 96]).close()  # a run of Warp that MuJoCo plays
     with pytest.raises(ValueError, match="shows forward_depth"):
         make_env("pup12/field", simulator="warp")
 

@@ -186,10 +186,10 @@ class WarpEnv(VecEnv):
             )
         if counts[CROWDED] > before[CROWDED]:
             log.warning(
-                "%d worlds of %s ran out of room for contacts and began anew (%d so far); give more: "
-                "env.options are unchanged, raise capacity beyond %d constraints and %d contacts per world",
-                counts[CROWDED] - before[CROWDED], self.spec.id, counts[CROWDED], self.capacity.constraints,
-                self.capacity.contacts,
+                "%d worlds of %s ran out of room for contacts and began anew (%d so far); give more by "
+                "env.options.capacity=[%d, %d]",
+                counts[CROWDED] - before[CROWDED], self.spec.id, counts[CROWDED], 2 * self.capacity.constraints,
+                2 * self.capacity.contacts,
             )  # fmt: skip
 
     def counts(self) -> dict[str, int]:

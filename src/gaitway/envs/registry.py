@@ -140,12 +140,14 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any], simulator: s
 def _make_native(id: str, common: dict[str, Any], options: dict[str, Any], simulator: str) -> VecEnv:
     from gaitway.envs.batch_task import BatchTask
     from gaitway.envs.mujoco_batch import MujocoBatchEnv
+    from gaitway.envs.warp_worlds import capacity_of
 
-    task = NATIVE_TASKS[id](**options)
+    room = capacity_of(options.get("capacity"))
+    task = NATIVE_TASKS[id](**{name: value for name, value in options.items() if name != "capacity"})
     if simulator == "warp":
         from gaitway.envs.mujoco_warp import WarpEnv
 
-        return WarpEnv(task, id=id, **common)
+        return WarpEnv(task, id=id, capacity=room, **common)
     has_tensors = type(task).on_tensors is not BatchTask.on_tensors
     if common["device"].type == "cuda" and has_tensors and common["purpose"] == "train":
         from gaitway.envs.warp_worlds import missing

@@ -48,6 +48,18 @@ class Capacity:
     contacts: int
 
 
+def capacity_of(given: Any) -> Capacity | None:
+    """What the option `capacity` says: constraints and contacts; None without it. MuJoCo has no need of it."""
+    if given is None:
+        return None
+    is_pair = isinstance(given, list | tuple) and len(given) == 2
+    if not is_pair or not all(type(each) is int and each > 0 for each in given):
+        raise WarpError(
+            f"the option capacity is {given!r}; write [constraints, contacts] of a world, such as [160, 96]"
+        )
+    return Capacity(*given)
+
+
 def missing() -> str | None:
     """Why Warp cannot be used here, None if it can; nothing of it is imported."""
     found: dict[str, tuple[int, ...]] = {}
