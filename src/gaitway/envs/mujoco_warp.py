@@ -132,7 +132,6 @@ class WarpEnv(VecEnv):
         count, device = self.num_envs, self.device
         whole = functools.partial(torch.zeros, count, dtype=torch.int64, device=device)
         self._entropy, self._episode, self._elapsed = whole(2), whole(), whole()
-        self._entropy = torch.zeros(count, 2, dtype=torch.int64, device=device)
         self._numbers = EpisodeNumbers(
             self._entropy, self._episode, self._elapsed, self.purpose, dtype=torch.float32, looks=False
         )
