@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gaitway.agents.soft_actor_critic import LogStd
 from gaitway.core.config import configuration
-from gaitway.core.ranges import INCREASING, Count, Share, WholeNumber
+from gaitway.core.ranges import Count, INCREASING, Share, WholeNumber
 from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.functional.direct_goal_spaces import proposed_goals
@@ -36,7 +36,7 @@ class GoalSpaceConfig(DecidingConfig):
 
     features: str = "goal_space"
     """The observation group with the features that goals are set for."""
-    subsets: str | int = FROM_SKILLS
+    subsets: str | WholeNumber = FROM_SKILLS
     """The goal spaces: from_lo, those that the skill file says its skills attain; or groups of features as in
     0#1#3+4, all combinations of which are taken."""
     from_lo_eps: Share = 1.0
