@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gaitway.agents.soft_actor_critic import LogStd
 from gaitway.core.config import configuration
-from gaitway.core.ranges import Count, INCREASING, Share, WholeNumber
+from gaitway.core.ranges import INCREASING, Count, Share, WholeNumber
 from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.functional.direct_goal_spaces import proposed_goals
