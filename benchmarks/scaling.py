@@ -4,8 +4,8 @@
 
 Training of ppo_walker_run with 1 process on 1 core, on 2, and with 2 processes on a core each; the all-reduce of
 gradients of several sizes between two gloo ranks. Contestants take turns, medians of rounds count. The model says what
-two processes should need for an iteration: what one process on one core needs for half the instances, and the messages
-of an iteration, which are counted with their sizes.
+two processes should need for an iteration: what two runs that share nothing need for half the instances each, at the
+same time, because two cores may share caches and more; and the messages of an iteration, counted with their sizes.
 The page between the marks is made of the raw file alone (`--page` without measuring: `--from FILE`).
 """
 
@@ -30,13 +30,15 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 ENVS, ROLLOUT, EPOCHS, MINIBATCHES = 64, 32, 4, 8
 ITERATIONS = 40
 BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
+APART = "2 runs at once, a core and half the instances each"
 CASES = {
-    "1 process, 1 core": (1, ENVS, 1),
-    "1 process, 2 cores": (1, ENVS, 2),
-    "2 processes, a core each": (2, ENVS, 1),
-    "1 process, 1 core, half the instances": (1, ENVS // 2, 1),
+    "1 process, 1 core": (1, ENVS, 1, 1),
+    "1 process, 2 cores": (1, ENVS, 2, 1),
+    "2 processes, a core each": (2, ENVS, 1, 1),
+    "1 process, 1 core, half the instances": (1, ENVS // 2, 1, 1),
+    APART: (1, ENVS // 2, 1, 2),
 }
-"""Processes, instances of all of them, threads of each."""
+"""Processes, instances of all of them, threads of each, and so many such runs at once."""
 
 
 def main() -> None:
@@ -75,7 +77,7 @@ def measured(rounds: int) -> Iterator[dict[str, Any]]:
         os.chdir(place)
         for number in range(rounds):
             for name, case in CASES.items():
-                raw[name].append(seconds_of_iteration(*case, f"{number}-{case[0]}-{case[1]}-{case[2]}"))
+                raw[name].append(seconds_of_iteration(*case, f"{number}-{'-'.join(map(str, case))}"))
             for size, seconds in all_reduce().items():
                 messages[size].append(seconds)
             yield concluded(raw, messages, sizes)
@@ -87,11 +89,13 @@ def concluded(raw: dict[str, list[float]], messages: dict[str, list[float]], siz
     found = {name: statistics.median(each) for name, each in raw.items()}
     sent = {size: statistics.median(each) for size, each in messages.items()}
     seconds = sum(count * interpolated(sent, size) for size, count in sizes.items())
-    predicted = found["1 process, 1 core, half the instances"] + seconds
+    predicted = found[APART] + seconds
     two = found["2 processes, a core each"]
     return {
         "seconds_per_iteration": found,
-        "steps_per_second": {name: CASES[name][1] * ROLLOUT / seconds for name, seconds in found.items()},
+        "steps_per_second": {
+            name: CASES[name][1] * CASES[name][3] * ROLLOUT / seconds for name, seconds in found.items()
+        },
         "seconds_per_all_reduce": sent,
         "messages_per_iteration": sizes,
         "model": {"message_seconds": seconds, "predicted_seconds": predicted, "measured_seconds": two,
@@ -107,15 +111,23 @@ def arguments_of(envs: int, threads: int) -> list[str]:
             f"algorithm.epochs={EPOCHS}", f"algorithm.minibatches={MINIBATCHES}", "preflight=false"]  # fmt: skip
 
 
-def seconds_of_iteration(processes: int, envs: int, threads: int, run: str) -> float:
-    """Median over the iterations of a short run, the first ones left out."""
-    command = [sys.executable, "-m", "gaitway", "train", *arguments_of(envs, threads), f"run_dir={run}", "--quiet"]
-    if processes > 1:
-        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        command = [sys.executable, *launch, *command[1:]]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+def seconds_of_iteration(processes: int, envs: int, threads: int, runs: int, name: str) -> float:
+    """Median over the iterations of a short run, the first ones left out; of the first one of several."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command = [sys.executable, *(launch if processes > 1 else []), "-m", "gaitway", "train", "--quiet"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = [
+        subprocess.Popen(
+            [*command, *arguments_of(envs, threads), f"run_dir={name}-{number}"],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            **quiet,
+        )
+        for number in range(runs)
+    ]
+    ended = [each.wait() for each in started]
+    if any(ended):
+        raise RuntimeError(f"{' '.join(started[0].args)} ended with an error; run it to see which")
+    lines = [json.loads(line) for line in (Path(f"{name}-0") / "metrics.jsonl").read_text().splitlines()]
     times = [line["time/seconds"] for line in lines if "time/seconds" in line]
     return statistics.median(later - earlier for earlier, later in itertools.pairwise(times[5:]))
 
@@ -210,7 +222,7 @@ def table(result: dict[str, Any]) -> str:
     lines += [
         "",
         f"The model: {counts[large]:.0f} messages of {large:,} numbers and {sum(counts.values()) - counts[large]:.0f} "
-        f"small ones, {milliseconds['message']:.1f} ms together, beside half the instances on one core: "
+        f"small ones, {milliseconds['message']:.1f} ms together, beside half the instances on each core: "
         f"{milliseconds['predicted']:.0f} ms an iteration predicted, {milliseconds['measured']:.0f} ms measured "
         f"({100 * model['error']:+.0f} %).",
         f"Measured on {machine['processor']}, {machine['cores']} cores, load {machine['load_at_beginning']:.1f} at the "
