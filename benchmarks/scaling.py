@@ -3,7 +3,7 @@
     gaitway bench scaling --out benchmarks/results/scaling.json [--page docs/scaling.md]
 
 Training of ppo_walker_run with 1 process on 1 core, on 2, and with 2 processes on a core each; the all-reduce of
-gradients of several sizes between two gloo ranks. Contestants take turns, medians of rounds count. The model says what
+gradients of several sizes between two ranks. Contestants take turns, medians of rounds count. The model says what
 two processes should need for an iteration: what two runs that share nothing need for half the instances each, at the
 same time, because two cores may share caches and more; and the messages of an iteration, counted with their sizes.
 The page between the marks is made of the raw file alone (`--page` without measuring: `--from FILE`).
@@ -134,31 +134,29 @@ def seconds_of_iteration(processes: int, envs: int, threads: int, runs: int, nam
 
 RANK = """
 import json, os, time, torch
-from torch import distributed
+from gaitway.runners.distributed import joined
 torch.set_num_threads(1)
-distributed.init_process_group("gloo")
-found, matrix = {}, torch.randn(200, 200)
-for size in json.loads(os.environ["SIZES"]):
-    tensor = torch.ones(size)
-    times = []
-    for number in range(350):
-        computed = time.perf_counter() + 0.001
-        while time.perf_counter() < computed:
-            matrix @ matrix
-        began = time.perf_counter()
-        distributed.all_reduce(tensor)
-        times.append(time.perf_counter() - began)
-    found[str(size)] = sum(times[50:]) / 300
-if distributed.get_rank() == 0:
-    print(json.dumps(found), flush=True)
-distributed.destroy_process_group()
+with joined() as ranks:
+    found, matrix = {}, torch.randn(200, 200)
+    for size in json.loads(os.environ["SIZES"]):
+        tensor = torch.ones(size)
+        times = []
+        for number in range(350):
+            computed = time.perf_counter() + 0.001
+            while time.perf_counter() < computed:
+                matrix @ matrix
+            began = time.perf_counter()
+            ranks.mean_(tensor)
+            times.append(time.perf_counter() - began)
+        found[str(size)] = sum(times[50:]) / 300
+    if ranks.is_first:
+        print(json.dumps(found), flush=True)
 """
 
 
 def all_reduce() -> dict[str, float]:
     """Mean seconds of an all-reduce of float32 numbers between two ranks that compute for a millisecond before each, by
-    their count. The mean, because an iteration waits for all of its messages: one in four takes several times the
-    median, until the threads that carry it are woken."""
+    their count. The mean, because an iteration waits for all of its messages, the slow ones too."""
     Path("rank.py").write_text(RANK)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "rank.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "SIZES": json.dumps(SIZES)}
@@ -215,7 +213,7 @@ def table(result: dict[str, Any]) -> str:
     lines = ["| ppo_walker_run | ms an iteration | steps/s |", "|---|---|---|"]
     for name, seconds in result["seconds_per_iteration"].items():
         lines.append(f"| {name} | {1000 * seconds:.0f} | {result['steps_per_second'][name]:,.0f} |")
-    lines += ["", "| numbers all-reduced, two gloo ranks | ms |", "|---|---|"]
+    lines += ["", "| numbers all-reduced, two ranks | ms |", "|---|---|"]
     lines += [f"| {int(size):,} | {1000 * seconds:.2f} |" for size, seconds in result["seconds_per_all_reduce"].items()]
     model, machine = result["model"], result["machine"]
     milliseconds = {name: 1000 * model[f"{name}_seconds"] for name in ("message", "predicted", "measured")}

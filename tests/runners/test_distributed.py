@@ -7,6 +7,7 @@ import functools
 import multiprocessing
 import os
 import pickle
+import platform
 import sys
 import traceback
 from dataclasses import replace
@@ -180,6 +181,12 @@ def first_update(config, twin=None):
         return updated(config)
 
 
+def first_update_by_gloo(config):
+    assert here().memory is not None
+    here().memory = None
+    return updated(config)
+
+
 def updated(config):
     runner = made(config)
     runner._begin_alike()
@@ -222,6 +229,13 @@ def iterations(config, count):
         found.append(runner.algorithm.engine.parameters.value.detach().clone().numpy())
     scale = runner.algorithm.state_dict()["reward_scale"]
     return found, {name: np.asarray(value) for name, value in scale.items() if name != "running"}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="ranks share memory on x86-64 alone")
+def test_ranks_that_share_memory_learn_what_those_that_speak_by_gloo_do():
+    by_memory, by_gloo = in_two(first_update, DDP), in_two(first_update_by_gloo, DDP)
+    for name in by_memory[0]:
+        assert_array_equal(by_memory[0][name], by_gloo[0][name], err_msg=name)
 
 
 def test_iterations_of_the_walker_in_two_ranks_stay_those_of_one_process():

@@ -4,8 +4,9 @@ A process is alone unless `runners/distributed.py` joined it to others. What all
 gradient, moments of observations, a decision to stop) goes through `here()`. Alone nothing of this computes anything,
 so that numbers are those of one process to the last bit.
 
-Tensors travel by `mean_`, `gathered` and `broadcast_`, on a GPU by NCCL; they may stand in a recorded program, which is
-cut there. Everything else is said in JSON, between CPUs.
+Tensors travel by `mean_`, `gathered` and `broadcast_`, on a GPU by NCCL, on a CPU through memory that ranks of one
+machine share (`core/rank_memory.py`), else by gloo; they may stand in a recorded program, which is cut there.
+Everything else is said in JSON, between CPUs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.execution import outside
+from gaitway.core.rank_memory import RankMemory
 from gaitway.core.seeding import SharedStream, begun, stream
 from gaitway.core.state_codec import decode, encode
 from gaitway.core.user_code import SentenceError
@@ -36,10 +38,12 @@ class RefusedTogetherError(SentenceError):
 
 
 class Ranks:
-    """This process among `size`. `control` and `data` are process groups of torch.distributed, None if it is alone."""
+    """This process among `size`. `control` and `data` are process groups of torch.distributed, None if it is alone;
+    `memory` is what the ranks share if they are on one machine."""
 
     def __init__(self, rank: int = 0, size: int = 1, control: Any = None, data: Any = None) -> None:
         self.rank, self.size, self.control, self.data = rank, size, control, data
+        self.memory: RankMemory | None = None
         self.is_alone, self.is_first = control is None, rank == 0
 
     # Tensors, within programs too
@@ -48,6 +52,9 @@ class Ranks:
         """Replace a tensor by its mean over all ranks."""
         if self.is_alone:
             return tensor
+        if self.memory is not None and not tensor.is_cuda:
+            outside(partial(self._call, self.memory.sum_, tensor))
+            return tensor.div_(self.size)
         from torch import distributed
 
         outside(partial(self._call, distributed.all_reduce, tensor, group=self.data))
@@ -58,6 +65,9 @@ class Ranks:
         whole = tensor.new_empty((self.size, *tensor.shape))
         if self.is_alone:
             return whole.copy_(tensor)
+        if self.memory is not None and not tensor.is_cuda:
+            outside(partial(self._call, self.memory.gather, whole, tensor))
+            return whole
         from torch import distributed
 
         parts = list(whole.unbind())
@@ -90,15 +100,10 @@ class Ranks:
         """What every rank says, in their order; plain data."""
         if self.is_alone:
             return [said]
-        from torch import distributed
-
         words = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
-        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        self._call(distributed.all_gather, lengths, torch.tensor([len(words)]), group=self.control)
-        longest = int(max(lengths))
-        texts = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-        own = torch.cat((words, words.new_zeros(longest - len(words))))
-        self._call(distributed.all_gather, texts, own, group=self.control)
+        lengths = self._told(torch.tensor([len(words)]))
+        longest = int(lengths.max())
+        texts = self._told(torch.cat((words, words.new_zeros(longest - len(words)))))
         return [json.loads(bytes(text[: int(n)].tolist())) for text, n in zip(texts, lengths, strict=True)]
 
     def from_first(self, said: Any) -> Any:
@@ -165,6 +170,17 @@ class Ranks:
             raise RefusedTogetherError(f"{where}{first}") from problem
 
     # Private
+
+    def _told(self, tensor: Tensor) -> Tensor:
+        """The CPU tensors of all ranks, [ranks, ...]."""
+        whole = tensor.new_empty((self.size, *tensor.shape))
+        if self.memory is not None:
+            self._call(self.memory.gather, whole, tensor)
+        else:
+            from torch import distributed
+
+            self._call(distributed.all_gather, list(whole.unbind()), tensor, group=self.control)
+        return whole
 
     def _send(self, words: Tensor) -> None:
         from torch import distributed

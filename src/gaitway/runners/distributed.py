@@ -25,6 +25,7 @@ from gaitway.algorithms.replay_algorithm import ReplayConfig
 from gaitway.core.config import ConfigError, flatten
 from gaitway.core.cpus import usable_cpus
 from gaitway.core.files import StateFileError, tensors_sha256
+from gaitway.core.rank_memory import shared_memory
 from gaitway.core.ranks import RankLostError, Ranks, being, here
 from gaitway.core.state_codec import encode
 
@@ -53,10 +54,14 @@ def joined() -> Iterator[Ranks]:
     store = distributed.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
     group = distributed.group.WORLD
+    memory = None
     try:
         with being(Ranks(rank, size, group, group)) as ranks:
+            memory = ranks.memory = shared_memory(ranks)
             yield ranks
     finally:
+        if memory is not None:
+            memory.leave()
         distributed.destroy_process_group()
 
 
