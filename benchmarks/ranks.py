@@ -4,7 +4,7 @@
     gaitway bench ranks learning --out benchmarks/results/ranks_learning.json [--steps 1000000] [--seeds 0 1 2]
     gaitway bench ranks nccl --out benchmarks/results/ranks_nccl.json
 
-`kill`: PPO and SAC on a pendulum by two gloo ranks of `torchrun --max-restarts`, once undisturbed, once with rank 1
+`kill`: PPO and SAC on a pendulum by two ranks of `torchrun --max-restarts`, once undisturbed, once with rank 1
 killed (SIGKILL) in the middle, which `--or-resume` goes on with: both `parameters_sha256` must be the same. Without
 restarts the job must be over within 60 seconds, and a rank that raises must show its traceback.
 
