@@ -71,6 +71,7 @@ def commands_that_look(folder: Path, rounds: int) -> list[Any]:
         "plot": ["plot", str(run)],
         "plot --metric": ["plot", str(run), "--metric", "loss/value"],
         "compare": ["compare", str(run), str(other), "--out", str(folder / "compare.png")],
+        "report": ["report", str(run), str(other), "-o", str(folder / "report.html")],
         "floor (python -c pass)": [],
     }
     lives = {
