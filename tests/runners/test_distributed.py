@@ -222,11 +222,16 @@ def test_two_ranks_learn_what_one_process_does_from_the_same_data():
 
 
 def iterations(config, count):
-    """The parameters after each of the first iterations, and the moments by which rewards are scaled."""
+    """The parameters after each of the first iterations, and the moments by which rewards are scaled.
+
+    Rows stay in their order, so that a minibatch of two ranks holds the rows that it holds in one process.
+    """
     runner, found = made(config), []
-    for _ in range(count):
-        runner.learn(config.env.num_envs * config.algorithm.rollout_steps)
-        found.append(runner.algorithm.engine.parameters.value.detach().clone().numpy())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "randperm", lambda count, generator, device: torch.arange(count, device=device))
+        for _ in range(count):
+            runner.learn(config.env.num_envs * config.algorithm.rollout_steps)
+            found.append(runner.algorithm.engine.parameters.value.detach().clone().numpy())
     scale = runner.algorithm.state_dict()["reward_scale"]
     return found, {name: np.asarray(value) for name, value in scale.items() if name != "running"}
 
@@ -238,16 +243,19 @@ def test_ranks_that_share_memory_learn_what_those_that_speak_by_gloo_do():
         assert_array_equal(by_memory[0][name], by_gloo[0][name], err_msg=name)
 
 
-def test_iterations_of_the_walker_in_two_ranks_stay_those_of_one_process():
-    """With one minibatch, in which ranks and one process have the same rows; all else is as in `ppo_walker_run`."""
-    config = compose_run(["experiment=ppo_walker_run", "env.num_envs=8", "algorithm.minibatches=1", "torch_threads=1"])
+@pytest.mark.parametrize(("minibatches", "tolerance"), [(1, 2e-5), (8, 1e-4)])
+def test_iterations_of_the_walker_in_two_ranks_stay_those_of_one_process(minibatches, tolerance):
+    """All is as in `ppo_walker_run` but for the number of instances and the order of rows; rounding differs, and adds
+    up over 20 or 160 updates."""
+    arguments = ["experiment=ppo_walker_run", "env.num_envs=8", f"algorithm.minibatches={minibatches}"]
+    config = compose_run([*arguments, "torch_threads=1"])
     config = replace(config[0], env=replace(config[0].env, num_threads=1))
     (whole, scale), parts = iterations(config, 5), in_two(iterations, config, 5)
     for part, own in parts:
         for name, value in scale.items():
             assert_allclose(own[name], value, rtol=1e-5, err_msg=name)
         for ours, theirs in zip(part, whole, strict=True):
-            assert_allclose(ours, theirs, atol=2e-5)
+            assert_allclose(ours, theirs, atol=tolerance)
     assert np.abs(whole[-1] - whole[0]).max() > 1e-2
 
 
