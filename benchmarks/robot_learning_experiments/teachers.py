@@ -15,14 +15,11 @@ from gaitway.envs.toys.controllers import follow_reference, swing_up
 from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, logged, most, tested
 
 HERE = "robot_learning_experiments.teachers"
-TEACHERS, FORMS = "tests/agents/test_teacher.py", "tests/functional/test_imitation.py"
-IMITATION, DISTILLATION = "tests/algorithms/test_imitation.py", "tests/algorithms/test_distillation.py"
-tested(
-    "T-SCHED", "schedules, and the share of episodes that a teacher drives", "tests/core/test_schedules.py", TEACHERS
-)
-tested("T-TPPO-B", "log-probabilities of what was executed", TEACHERS, "-k", "log_prob or record")
-tested("T-FORMS", "every form of imitation against float64", FORMS, IMITATION)
-tested("T-RESAMPLE", "noise takes the place of whole memories", DISTILLATION, "-k", "noise")
+tested("T-SCHED", "schedules, and the share of episodes that a teacher drives", "core/test_schedules.py")
+tested("T-TPPO-B", "log-probabilities of what was executed")
+tested("T-FORMS", "every form of imitation against float64", "functional/test_imitation.py",
+       "algorithms/test_imitation.py")  # fmt: skip
+tested("T-RESAMPLE", "noise takes the place of whole memories")
 
 
 class LateLabels(Teacher):
