@@ -325,6 +325,20 @@ experiment(
     ],
 )
 experiment(
+    "T-GROUPS-LOCK",
+    "novelty that has a critic of its own opens the lock, and the weight of its advantages is what does it",
+    arms={"own critic": returns("ppo_lock_rnd_critic")},
+    twins={
+        "advantages of weight 0": returns(
+            "ppo_lock_rnd_critic",
+            **{
+                "algorithm.reward_groups": [{"name": "novelty", "sources": ["rnd"], "episodic": False, "weight": 0.0}],
+            },
+        )
+    },
+    claims=lambda arms: [least("opened", arms["own critic"]["return"], 0.95)],
+)
+experiment(
     "T-RND",
     "novelty leads the car up the mountain, the reward alone does not; the target never moves",
     arms={"rnd": mountain("rnd"), "alone": mountain(None)},
