@@ -70,7 +70,7 @@ def taught(term: str | None = None) -> Arm:
             "distill_pendulum",
             **{
                 "agent.memory.kind": "none",
-                "agent.blocks": [dict(REMEMBERS)],
+                "agent.blocks": [REMEMBERS | {"hidden": [64], "memory_size": 32}],
                 "agent.observations": {"actor": ["pos", "vel"], "critic": ["pos", "vel"]},
                 "algorithm.terms": [{"name": term, "of": "velocity"}] if term else [],
                 "evaluation.interval": 0,
