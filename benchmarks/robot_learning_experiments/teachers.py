@@ -122,12 +122,12 @@ experiment(
     "T-TPPO-RL",
     "with a teacher PPO reaches nine tenths of it in at most half the steps",
     arms={
-        "guided": guided(160_000),
-        "alone": guided(320_000, **{"cast": [], "algorithm.terms": []}),
+        "guided": guided(120_000),
+        "alone": guided(240_000, **{"cast": [], "algorithm.terms": []}),
     },
-    twins={"labels a step late": guided(160_000, cast=cast(f"{HERE}:LateLabels", DECAY))},
+    twins={"labels a step late": guided(120_000, cast=cast(f"{HERE}:LateLabels", DECAY))},
     claims=lambda arms: [
-        most("steps", arms["guided"]["steps"], 150_000),
+        most("steps", arms["guided"]["steps"], 100_000),
         least("times as many steps alone", arms["alone"]["steps"] / arms["guided"]["steps"], 2.0),
     ],
 )
