@@ -3,6 +3,7 @@
     gaitway bench robot_learning                      all of them
     gaitway bench robot_learning T-SYM T-APPO         these
     gaitway bench robot_learning --list               what there is
+    gaitway bench robot_learning --list --missing     what the results lack
 
 Arms are run for the seeds 0, 1 and 2, twins for seed 0, one after the other, each in a process of its own with one
 thread. Every row is printed and kept at once, with commit and machine, in `benchmarks/results/robot_learning/ID.json`;
@@ -27,23 +28,24 @@ from typing import Any
 import torch
 from _rounds import ROOT, machine, revision
 from robot_learning_experiments import EXPERIMENTS
-from robot_learning_experiments.experiment import Experiment, Figures, Job
+from robot_learning_experiments.experiment import Experiment, Job
 from robot_learning_experiments.results import Results
 
 OUT = ROOT / "benchmarks" / "results" / "robot_learning"
 
 
-def run_here(experiment: Experiment, arm: str, seed: int, place: Path) -> Figures:
-    """One arm with one seed, in this process."""
+def run_here(experiment: Experiment, arm: str, seed: int, place: Path) -> dict[str, Any]:
+    """One arm with one seed, in this process: its figures, and what it notes beside them."""
     root = place / experiment.id
     job = Job(seed, root / str(seed) / arm.replace(" ", "_"), root / "shared")
     job.folder.mkdir(parents=True, exist_ok=True)
     job.shared.mkdir(exist_ok=True)
     run = {**experiment.arms, **experiment.twins}[arm]
-    return {name: float(value) for name, value in run(job).items()}
+    figures = {name: float(value) for name, value in run(job).items()}
+    return {"figures": figures, **job.notes}
 
 
-def run_apart(experiment: Experiment, arm: str, seed: int, place: Path) -> Figures:
+def run_apart(experiment: Experiment, arm: str, seed: int, place: Path) -> dict[str, Any]:
     """The same in a process of its own, forked off this one, so that arms may change what they like."""
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
@@ -91,16 +93,15 @@ def carry_out(experiment: Experiment, options: argparse.Namespace, place: Path) 
     for arm, seed in wanted(experiment, options):
         if (options.arms and arm not in options.arms) or (options.missing and results.has(arm, seed)):
             continue
-        started = time.perf_counter()
+        started, commit = time.perf_counter(), options.commit or code()
         try:
-            figures = run_apart(experiment, arm, seed, place)
+            found = run_apart(experiment, arm, seed, place)
         except RuntimeError as error:  # the others are run all the same
             print(error, flush=True)
             continue
         seconds = round(time.perf_counter() - started, 1)
-        row = {"figures": figures, "seconds": seconds, "commit": options.commit or code(), "machine": machine()}
-        results.keep(arm, seed, row)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        results.keep(arm, seed, found | {"seconds": seconds, "commit": commit, "machine": machine()})
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in found["figures"].items())
         print(f"  {arm}, seed {seed}: {shown} ({seconds:.0f} s)", flush=True)
     for seed in options.seeds or experiment.seeds:
         claims = results.claims(seed)
@@ -128,7 +129,10 @@ def main() -> None:
         parser.error(f"there is no experiment {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
     chosen = [EXPERIMENTS[id] for id in options.ids or EXPERIMENTS]
     if options.list:
-        print("\n".join(f"{each.id:12s} {each.title}" for each in chosen))
+        for each in chosen:
+            lacks = Results(each, options.out / f"{each.id}.json").verdict()["missing"]
+            if lacks or not options.missing:
+                print(f"{each.id:12s} {each.title}{f': lacks {lacks}' if options.missing else ''}")
         return
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -17,9 +17,9 @@ from gaitway.runners.collect import RandomPolicy, Taught, collect_steps
 from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, most, tested
 from robot_learning_experiments.teachers import student
 
-tested("T-QUEUE", "rollouts that keep the rows of earlier ones", "tests/data/test_rolling_rollout.py")
+tested("T-QUEUE", "rollouts that keep the rows of earlier ones", "data/test_rolling_rollout.py")
 tested("T-FILES", "what a recorder wrote before it was killed is read, every row as often as asked",
-       "tests/data/test_cursors.py", "tests/data/test_codecs.py", "tests/data/test_parkour_datasets.py")  # fmt: skip
+       "data/test_cursors.py", "data/test_codecs.py", "data/test_parkour_datasets.py")  # fmt: skip
 
 ITERATIONS, ROWS, INSTANCES = 20, 64, 128
 FIRST_STAGE = ITERATIONS * ROWS * INSTANCES

@@ -18,12 +18,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import gaitway
+from robot_learning_experiments.rows import TESTS
 
 Figures = dict[str, float]
 """What one arm found for one seed: plain numbers by name."""
@@ -39,6 +42,8 @@ class Job:
     """Of this arm and seed alone."""
     shared: Path
     """Of the whole experiment: what several arms or seeds use, such as a teacher."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What the arm has to say beside its figures; kept with them."""
 
     def train(self, experiment: str | None = None, *, shared: str = "", **settings: Any) -> gaitway.LoadedRun:
         """One run with one thread; its `last` checkpoint. Run names other than the arm's are given by `name=`.
@@ -153,20 +158,42 @@ def found_in(file: str, read: Callable[[Any, int], Figures]) -> Arm:
     return run
 
 
-def tested(id: str, title: str, *tests: str) -> Experiment:
-    """An experiment that `make test` runs: its tests, by node id; its mutations are tests too, or within them."""
+def tested(id: str, title: str, *files: str) -> Experiment:
+    """An experiment that tests decide: those of its row in `rows`, mutations included, and all others of `files`,
+    whose paths are those below `tests/`. What came of each is kept beside the figures."""
+    named = [test for test in TESTS.get(id, ()) if test.partition("::")[0] not in files]
 
     def run(job: Job) -> Figures:
-        command = [sys.executable, "-m", "pytest", "-n0", *tests]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-4000:]}")
-        return {"passed": float(done.stdout.rsplit(" passed", 1)[0].split()[-1])}
+        job.notes["tests"] = outcomes = run_tests([*named, *files], job.folder / "tests.xml")
+        found = Counter(outcome["outcome"] for outcome in outcomes.values())
+        return {name: found[name] for name in ("passed", "failed", "skipped")}
 
     return experiment(
         id,
         title,
         arms={"tests": run},
-        claims=lambda arms: [least("tests passed", arms["tests"]["passed"], 1)],
+        claims=lambda arms: [
+            least("tests passed", arms["tests"]["passed"], len(named) + len(files)),
+            most("tests failed", arms["tests"]["failed"], 0),
+            most("tests skipped", arms["tests"]["skipped"], 0),
+        ],
         seeds=(0,),
     )
+
+
+def run_tests(tests: Sequence[str], report: Path) -> dict[str, dict[str, Any]]:
+    """Run tests, those marked `long` too; by node id what came of each, and the seconds it took."""
+    command = [sys.executable, "-m", "pytest", "-n0", "-m", "long or not long", f"--junitxml={report}"]
+    command += ["-o", "junit_family=xunit1", *(f"tests/{test}" for test in tests)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode not in (0, 1):  # neither all passed nor some failed
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    outcomes = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        file, name = case.attrib["file"], case.attrib["name"]
+        classes = case.attrib["classname"].removeprefix(file.removesuffix(".py").replace("/", ".")).split(".")[1:]
+        ended = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+        outcome = next((ended[child.tag] for child in case if child.tag in ended), "passed")
+        key = "::".join([file.removeprefix("tests/"), *classes, name])
+        outcomes[key] = {"outcome": outcome, "seconds": round(float(case.attrib["time"]), 3)}
+    return outcomes

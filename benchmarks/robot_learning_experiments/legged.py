@@ -63,14 +63,7 @@ class Late(Wrapper):
         return {**obs, self.group: self.past[0]}
 
 
-tested(
-    "T-METRIC",
-    "figures of legged robots by hand, and a trial that ends a run",
-    "tests/envs/legged/test_metrics.py",
-    "tests/runners/test_judge.py",
-    "-k",
-    "t_metric or trial",
-)
+tested("T-METRIC", "figures of legged robots by hand, and a trial that ends a run")
 
 # --- E-L-PRIV --------------------------------------------------------------------------------------------------------
 

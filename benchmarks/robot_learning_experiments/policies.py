@@ -14,14 +14,12 @@ from gaitway.core.workspace import Workspace
 from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least, most, tested
 from robot_learning_experiments.teachers import student
 
-ESTIMATOR = "tests/agents/test_estimator.py"
-tested("T-EST-G", "who trains an estimator, and whom it trains", f"{ESTIMATOR}::TestGradients")
-tested("T-STACK", "an adaptor, then an estimator that reads what it says", f"{ESTIMATOR}::TestStack")
-tested("T-SHARED", "several heads on one pass", "tests/agents/test_conv_encoder.py::TestOnePass")
-tested("T-LOADMAP", "weights of one policy for another that is not quite the same", "tests/agents/test_transfer.py")
-tested("T-MUTEX", "who acts, what children read and remember", "tests/agents/test_mutex.py")
-tested("T-PRIVATE", "what the actor must not see may be anything", "tests/behaviour/test_every_part.py",
-       "tests/export/test_export.py", "-k", "every_part or estimate_replaces")  # fmt: skip
+tested("T-EST-G", "who trains an estimator, and whom it trains")
+tested("T-STACK", "an adaptor, then an estimator that reads what it says")
+tested("T-SHARED", "several heads on one pass")
+tested("T-LOADMAP", "weights of one policy for another that is not quite the same", "agents/test_transfer.py")
+tested("T-MUTEX", "who acts, what children read and remember", "agents/test_mutex.py")
+tested("T-PRIVATE", "what the actor must not see may be anything")
 
 # --- T-EST -----------------------------------------------------------------------------------------------------------
 
@@ -72,7 +70,7 @@ def taught(term: str | None = None) -> Arm:
             "distill_pendulum",
             **{
                 "agent.memory.kind": "none",
-                "agent.blocks": [dict(REMEMBERS)],
+                "agent.blocks": [REMEMBERS | {"hidden": [64], "memory_size": 32}],
                 "agent.observations": {"actor": ["pos", "vel"], "critic": ["pos", "vel"]},
                 "algorithm.terms": [{"name": term, "of": "velocity"}] if term else [],
                 "evaluation.interval": 0,

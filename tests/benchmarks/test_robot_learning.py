@@ -110,6 +110,7 @@ def test_arms_run_in_processes_of_their_own(parts, tmp_path):
 
     def meddle(job):
         changed.append(job.seed)
+        job.notes["who"] = "meddler"
         return {"changed": len(changed)}
 
     def fail(job):
@@ -117,7 +118,10 @@ def test_arms_run_in_processes_of_their_own(parts, tmp_path):
 
     made = an_experiment(experiment, arms={"meddles": meddle, "fails": fail})
     try:
-        assert robot_learning.run_apart(made, "meddles", 3, tmp_path) == {"changed": 1.0}
+        assert robot_learning.run_apart(made, "meddles", 3, tmp_path) == {
+            "figures": {"changed": 1.0},
+            "who": "meddler",
+        }
         assert changed == []
         with pytest.raises(RuntimeError, match=r"(?s)T-X, fails, seed 3:.*what is missing"):
             robot_learning.run_apart(made, "fails", 3, tmp_path)
@@ -134,3 +138,38 @@ def test_figures_of_other_benchmarks_are_read_and_not_measured_again(parts):
     written = json.loads((BENCHMARKS / "results" / "learning_ppo_hopper.json").read_text())
     found = [arm(experiment.Job(seed, None, None))["return"] for seed in range(3)]
     assert found == written["final_returns"][:3]
+
+
+A_TEST_FILE = """
+import pytest
+
+def test_right(): pass
+
+class TestMore:
+    @pytest.mark.parametrize("x", [1, 2])
+    def test_wrong_for_2(self, x): assert x == 1
+
+def test_left_out(): pytest.skip("not here")
+"""
+
+
+def test_what_came_of_every_test_is_told(parts, tmp_path, monkeypatch):
+    experiment, _ = parts
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_some.py").write_text(A_TEST_FILE)
+    monkeypatch.setattr(experiment, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-c /dev/null --rootdir .")
+    monkeypatch.setitem(experiment.TESTS, "T-SOME", ("test_some.py::test_right",))
+    [arm] = experiment.tested("T-SOME", "some tests", "test_some.py").arms.values()
+    job = experiment.Job(0, tmp_path, tmp_path)
+    assert arm(job) == {"passed": 2, "failed": 1, "skipped": 1}
+    assert {name: found["outcome"] for name, found in job.notes["tests"].items()} == {
+        "test_some.py::test_right": "passed",
+        "test_some.py::TestMore::test_wrong_for_2[1]": "passed",
+        "test_some.py::TestMore::test_wrong_for_2[2]": "failed",
+        "test_some.py::test_left_out": "skipped",
+    }
+    del experiment.EXPERIMENTS["T-SOME"]
+    [arm] = experiment.tested("T-SOME", "one that is not there", "test_none.py").arms.values()
+    with pytest.raises(RuntimeError, match=r"test_none\.py"):
+        arm(job)

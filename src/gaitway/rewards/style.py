@@ -68,12 +68,14 @@ class StyleReward(nn.Module):
         batch_size: Count = 512,
         replay: WholeNumber = 100_000,
         expert_pairs: Count = 65_536,
+        between_frames: bool = True,
         seed: int = 0,
         device: torch.device | str = "cpu",
         execution: Execution | None = None,
     ) -> None:
         """`motion` names clips, `group` the features; after every rollout follow `updates` gradient steps on
-        `batch_size` pairs each of the clips, of the rollout and of the last `replay` pairs."""
+        `batch_size` pairs each of the clips, of the rollout and of the last `replay` pairs. Without `between_frames`
+        the clips' pairs are frames as they are, instead of such at any time, interpolated."""
         super().__init__()
         features = MotionFeatures.of_spec(spec, group)
         library = MotionLibrary.load(motion)
@@ -91,7 +93,7 @@ class StyleReward(nn.Module):
         ends = ("env/terminated", "env/truncated") if self._ends_unknown else ("env/terminated",)
         self.reads: tuple[str, ...] = (f"env/obs/{group}", *ends)
         generator = np.random.Generator(np.random.Philox(named_sequence(seed, "style clips")))
-        expert = features.draw_pairs(library, generator, expert_pairs, spec.control_dt)
+        expert = features.draw_pairs(library, generator, expert_pairs, spec.control_dt, between_frames)
         drawn = torch.stack([torch.from_numpy(each) for each in expert], 1).float()
         self.register_buffer("expert", drawn, persistent=False)  # [N, 2, D], raw
         self.discriminator = Discriminator(2 * features.size, hidden, activation, stream(seed, "style parameters"))

@@ -71,6 +71,11 @@ def test_pairs_of_a_clip_are_those_of_the_rollout():
     zeros = np.zeros(len(at), int)
     np.testing.assert_allclose(features.at(library, zeros, at + dt), shown[1:], atol=1e-12)
     assert len(np.unique(first[:, 0])) == 300
+    first, second = features.draw_pairs(library, np.random.default_rng(0), 300, dt, between_frames=False)
+    row = np.array([np.abs(shown - each).max(1).argmin() for each in first])
+    assert set(row) == set(range(len(shown) - 1))  # every step of the rollout, and as it was
+    np.testing.assert_allclose(first, shown[row], atol=1e-12)
+    np.testing.assert_allclose(second, shown[row + 1], atol=1e-12)
 
 
 def test_features_do_not_know_where_a_robot_is_nor_its_heading():

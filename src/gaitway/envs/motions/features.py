@@ -111,10 +111,15 @@ class MotionFeatures:
         return self(library.at(clip, times), library.joints, library.bodies, name)
 
     def draw_pairs(
-        self, library: MotionLibrary, generator: np.random.Generator, count: int, dt: float
+        self,
+        library: MotionLibrary,
+        generator: np.random.Generator,
+        count: int,
+        dt: float,
+        between_frames: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Features of `count` pairs of frames `dt` seconds apart, [n, size] each."""
-        clip, times = library.draw(generator, count, dt)
+        """Features of `count` pairs of frames `dt` seconds apart, [n, size] each; see `MotionLibrary.draw`."""
+        clip, times = library.draw(generator, count, dt, between_frames)
         return self.at(library, clip, times), self.at(library, clip, times + dt)
 
 

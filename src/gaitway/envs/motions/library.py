@@ -102,9 +102,14 @@ class MotionLibrary:
             self._displacement[clip],
         )
 
-    def draw(self, generator: np.random.Generator, count: int, ahead: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """`count` clips [n] by weight and a time in each [n] (s), which leaves `ahead` seconds until its end."""
-        return self.place(generator.random(count), generator.random(count), ahead)
+    def draw(
+        self, generator: np.random.Generator, count: int, ahead: float = 0.0, between_frames: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`count` clips [n] by weight and a time in each [n] (s), which leaves `ahead` seconds until its end.
+
+        Without `between_frames` it is the time of the nearest frame."""
+        clip, times = self.place(generator.random(count), generator.random(count), ahead)
+        return clip, times if between_frames else np.round(times / self._dt[clip]) * self._dt[clip]
 
     def place(self, which: np.ndarray, when: np.ndarray, ahead: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """The clips and times that numbers in [0, 1) stand for, [n] each."""
