@@ -7,7 +7,8 @@ grid, 120 episodes: `gait_params` passes with a velocity RMSD of at most 0.12 m/
 `gait_residual`, models and kicks as in training, with 0.12 m/s, falls in at most 2 % of episodes, in at most 360 s,
 `go1` and `spot`, robots of others that steer a trot, with 0.25 m/s in at most 900 s.
 `pup4`: told 0.5 and 1.0 m/s, 16 episodes each; passed: the mean speed error is at most 0.2 m/s at both. `walker`,
-`humanoid`, `velocity`, `amp_trot`: figures alone. `seconds` is `time/seconds` of the run. A twin, seed of the first:
+`humanoid`, `velocity`, `amp_trot`: figures alone. `seconds` is `time/seconds` of the run; `cpu_seconds` are those of
+the whole process, start and evaluation included, which others on the machine hardly change. A twin, seed of the first:
 `no authority` corrects the gait by nothing, and must not pass; those of `gait_params` are in `legged_gaits`.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -51,6 +53,12 @@ def trained(rung: str, seed: int, steps: int | None, threads: int, changes: list
     command += [f"total_steps={steps}"] if steps else []
     subprocess.run([*command, *CHANGES.get(rung, []), *changes], check=True, stdout=subprocess.DEVNULL)
     return run
+
+
+def cpu_seconds() -> float:
+    """What processes that this one started and that have ended took of the cores."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def judged(rung: str, run: Path) -> dict[str, float]:
@@ -93,7 +101,9 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: dict[str, Any] = {}
-    plan = [(rung, seed, "", []) for rung in options.rungs for seed in options.seeds]
+    plan: list[tuple[str, int, str, list[str]]] = [
+        (rung, seed, "", []) for rung in options.rungs for seed in options.seeds
+    ]
     if options.twins:
         plan += [
             (rung, options.seeds[0], name, changes)
@@ -102,8 +112,9 @@ def main() -> int:
         ]
     with tempfile.TemporaryDirectory() as folder:
         for rung, seed, twin, changes in plan:
+            spent = cpu_seconds()
             run = trained(rung, seed, options.steps, options.threads, changes, Path(folder) / (twin or "honest"))
-            row = judged(rung, run)
+            row = {**judged(rung, run), "cpu_seconds": round(cpu_seconds() - spent, 1)}
             name = f"{rung}, seed {seed}" + (f", twin {twin}" if twin else "")
             rows[name] = {**row, "passed": passed(rung, row)}
             print(name, rows[name], flush=True)

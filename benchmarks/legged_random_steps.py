@@ -4,7 +4,8 @@
 
 Actions are uniform over half of their limits. Counted are numbers that are not finite in observations and rewards,
 physics faults, and robots below the ground or further than 200 m away; all must be 0 but for faults, which may come
-once in 10,000 steps.
+once in 10,000 steps. Every id is written when it is done; with `--go-on` those that the file has with as many steps are
+left as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from _rounds import machine, revision, versions
@@ -54,14 +56,18 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--ids", nargs="+", default=[id for id in PRESETS if id != "legged:velocity"])
+    parser.add_argument("--go-on", action="store_true", help="keep what --out already holds")
     parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     about = {"benchmark": "legged_random_steps", "machine": machine(), "versions": versions("mujoco", "torch")}
-    about["commit"] = options.commit or revision()
-    for id in options.ids:
-        rows[id] = played(id, options.steps, options.threads)
+    commit = options.commit or revision()
+    if options.go_on and options.out and Path(options.out).exists():
+        found = json.loads(Path(options.out).read_text())["tasks"]
+        rows = {id: row for id, row in found.items() if row["steps"] >= options.steps and "commit" in row}
+    for id in (id for id in options.ids if id not in rows):
+        rows[id] = {**played(id, options.steps, options.threads), "commit": commit}
         print(id, rows[id], flush=True)
         if options.out:
             Path(options.out).write_text(json.dumps({**about, "tasks": rows}, indent=1) + "\n")

@@ -1,7 +1,7 @@
 """What every native task gives, as one hash each: a change of what they share must change none of them.
 
     gaitway bench native_fingerprints --out benchmarks/results/native_fingerprints.json
-    gaitway bench native_fingerprints --against benchmarks/results/native_fingerprints.json
+    gaitway bench native_fingerprints --against benchmarks/results/native_fingerprints.json --out compared.json
 
 Three instances of each task are reset with seed 0 and take 1,000 random steps. The hash covers every observation,
 final observation, reward, flag and metric of every step, bit for bit. `--against` compares with a stored result, for
@@ -57,18 +57,21 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    before = json.loads(Path(options.against).read_text())["tasks"] if options.against else {}
+    stored = json.loads(Path(options.against).read_text()) if options.against else {"tasks": {}}
+    before = stored["tasks"]
     rows = {}
     for id in before or NATIVE_TASKS:
         rows[id] = fingerprints(id, options.steps)
         print(f"{id:42}", rows[id], flush=True)
-    if options.out:
-        about = {"benchmark": "native_fingerprints", "machine": machine(), "versions": versions("mujoco", "torch")}
-        result = {**about, "commit": revision(), "instances": INSTANCES, "tasks": rows}
-        Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     differing = [
         id for id, row in before.items() if any(rows[id][steps] != row[steps] for steps in row if steps in rows[id])
     ]
+    if options.out:
+        about = {"benchmark": "native_fingerprints", "machine": machine(), "versions": versions("mujoco", "torch")}
+        result = {**about, "commit": revision(), "instances": INSTANCES, "tasks": rows}
+        if before:
+            result |= {"against": stored["commit"], "differing": differing}
+        Path(options.out).write_text(json.dumps(result, indent=1) + "\n")
     if before:
         print(f"{len(before)} tasks compared after {options.steps} steps; {len(differing)} differ: {differing}")
     return 1 if differing else 0

@@ -1,12 +1,16 @@
-"""From simulator to robot: an exported gait policy drives pup12 in plain MuJoCo, by a program without gaitway.
+"""From simulator to robot: an exported policy drives pup12 in plain MuJoCo, by a program without gaitway.
 
     gaitway bench sim_to_robot RUN --out benchmarks/results/sim_to_robot.json
+    gaitway bench sim_to_robot STUDENT --out benchmarks/results/sim_to_robot_student.json
 
-RUN is a run of `pup12/gait_residual`. Its export drives `examples/quadruped/drive_robot.py` in a process where gaitway
-cannot be imported, on a robot file whose legs have another order, without motors of its own. For each command of the
-evaluation grid four episodes of 5 s begin at four phases of the gait, on the nominal robot; the same policy plays the
-same commands here, nominal too. Passed: velocity RMSD within 5 % of ours. The twin takes joints by place instead of
-by name and must not pass. `check-contract` must name a wrong joint order, a missing scale and other gains.
+RUN is a run of `pup12/gait_residual`, or one on tracks of obstacles, such as the student of `examples/quadruped`,
+with a memory and a height scan. Its export drives `examples/quadruped/drive_robot.py` in a process where gaitway cannot
+be imported, on a robot file whose legs have another order, without motors of its own. On the plane four episodes of 5 s
+for each command of the evaluation grid begin at four phases of the gait; on tracks 40 episodes of 6 s at 0.8 m/s begin
+where evaluations 0 to 39 begin, with the boxes of their layouts in the robot's file, and no limits end them. The same
+policy plays the same here; everything is nominal. Passed: velocity RMSD within 5 % of ours. The twin takes joints by
+place instead of by name and must not pass. `check-contract` must name a wrong joint order, a missing scale and other
+gains.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -23,6 +28,7 @@ from xml.etree import ElementTree
 import numpy as np
 import torch
 from _rounds import machine, revision, versions
+from torch import Tensor
 
 import gaitway
 from gaitway import make_env
@@ -35,13 +41,17 @@ SCRIPT = Path(__file__).parents[1] / "examples" / "quadruped" / "drive_robot.py"
 ID, SECONDS, WARM_UP, TOLERANCE = "pup12/gait_residual", 5.0, 50, 0.05
 PHASES = (0.0, 0.25, 0.5, 0.75)
 NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "pushes": {"kick_seconds": None}, "noise": 0.0}
+TRACKS, ON_TRACK, SPEED = 40, 6.0, 0.8
 
 
-def robot_file(folder: Path) -> Path:
-    """pup12 and its floor as one MJCF file: legs in another order, no motors, no sensors."""
-    task: Any = make_env(ID, 1, num_threads=1, **NOMINAL).task  # type: ignore[attr-defined]
+def robot_file(path: Path, task: Any, boxes: Sequence[Tensor] = ()) -> Path:
+    """pup12 and its ground as one MJCF file: legs in another order, no motors, no sensors; boxes of a track have these
+    places, half sizes and quaternions."""
     spec = task.robot.spec()
     task.add_surroundings(spec)
+    for number in range(len(boxes[0]) if boxes else 0):
+        geom = spec.geom(f"terrain_{number}")
+        geom.pos, geom.size, geom.quat = (part[number].tolist() for part in boxes)
     spec.compile()
     tree = ElementTree.fromstring(spec.to_xml())
     for part in ("actuator", "sensor", "keyframe"):
@@ -52,7 +62,6 @@ def robot_file(folder: Path) -> Path:
     for leg in legs:
         trunk.remove(leg)
     trunk.extend([legs[2], legs[0], legs[3], legs[1]])
-    path = folder / "robot.xml"
     path.write_text(ElementTree.tostring(tree, encoding="unicode"))
     return path
 
@@ -63,11 +72,12 @@ def commands() -> list[tuple[float, float, float]]:
     return [tuple(np.clip(each, low, high).tolist()) for each in GRID]
 
 
-def elsewhere(export: Path, file: Path, by_place: bool) -> float:
+def elsewhere(export: Path, cases: list[dict[str, Any]], by_place: bool) -> dict[str, float]:
+    """Velocity RMSD and the way along x of the robot's program; `cases` are arguments of its `drive`."""
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import types\n"
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "sys.modules['gaitway'] = None\n"  # importing it raises ImportError
-        "import json; given = json.loads(sys.argv[2])\n"
+        "import json; given = json.loads(open(sys.argv[2]).read())\n"
         "source = open(given['script']).read(); space = {'__name__': 'drive_robot'}\n"
         "exec(compile(source, given['script'], 'exec'), space)\n"
         "import numpy as np; Robot = space['Robot']\n"
@@ -75,29 +85,83 @@ def elsewhere(export: Path, file: Path, by_place: bool) -> float:
         "    def __init__(self, *g):\n"
         "        super().__init__(*g); self.at, self.to = np.sort(self.at), np.sort(self.to)\n"
         "space['Robot'] = ByPlace if given['by_place'] else Robot\n"
-        "total = []\n"
-        "for command in given['commands']:\n"
-        "    for phase in given['phases']:\n"
-        "        reached = space['drive'](given['export'], given['file'], command, given['seconds'], phase)\n"
-        "        total.append(((reached[given['skip']:] - np.array(command[:2])) ** 2).sum(1).mean())\n"
-        "print(float(np.sqrt(np.mean(total))))\n"
+        "total, way = [], []\n"
+        "for case in given['cases']:\n"
+        "    reached, places = space['drive'](given['export'], **case)\n"
+        "    total.append(((reached[given['skip']:] - np.array(case['command'][:2])) ** 2).sum(1).mean())\n"
+        "    way.append(places[-1][0] - places[0][0])\n"
+        "print(json.dumps({'rmsd': float(np.sqrt(np.mean(total))), 'way': float(np.mean(way))}))\n"
     )
-    given = {
-        **{"script": str(SCRIPT), "export": str(export), "file": str(file), "by_place": by_place, "skip": WARM_UP},
-        **{"commands": commands(), "phases": PHASES, "seconds": SECONDS},
-    }
-    command = [sys.executable, "-c", program, str(SCRIPT.parent), json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    given = {"script": str(SCRIPT), "export": str(export), "by_place": by_place, "skip": WARM_UP, "cases": cases}
+    file = export.parent / "cases.json"
+    file.write_text(json.dumps(given))
+    command = [sys.executable, "-c", program, str(SCRIPT.parent), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr[-2000:])
+    return json.loads(done.stdout)
 
 
-def here(run: str, limit: float) -> tuple[float, float]:
+def on_the_plane(run: str, limit: float, folder: Path) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """What the policy does here, and the same episodes as cases for elsewhere."""
     count = 8 * len(GRID)
     options: dict[str, Any] = {**NOMINAL, "commands": {"sampler": "grid"}, "action_limit": limit}
-    env = make_env(ID, count, num_threads=1, purpose="evaluation", **options)
-    folder, config = open_run(run)
-    table = run_episodes(env, load_policy(folder, config, env.spec, "best").inference(), count)
-    return env.spec.pooled["velocity_rmsd"](table), float(table["fell"].mean())
+    env: Any = make_env(ID, count, num_threads=1, purpose="evaluation", **options)
+    opened, config = open_run(run)
+    table = run_episodes(env, load_policy(opened, config, env.spec, "last").inference(), count)
+    file = str(robot_file(folder / "robot.xml", env.task))
+    cases = [
+        {"file": file, "command": command, "seconds": SECONDS, "phase": phase}
+        for command in commands()
+        for phase in PHASES
+    ]
+    return {"rmsd": env.spec.pooled["velocity_rmsd"](table), "fell": float(table["fell"].mean())}, cases
+
+
+def on_tracks(run: str, folder: Path) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """The same on tracks. Episodes that leave their track count until then."""
+    opened, config = open_run(run)
+    told = {**config.env.options.get("commands", {}), "x": [SPEED, SPEED + 1e-9]}
+    options = {**config.env.options, **NOMINAL, "commands": told, "endings": [], "episode_seconds": ON_TRACK}
+    env: Any = make_env(config.env.id, TRACKS, num_threads=1, purpose="evaluation", **options)
+    act, task = load_policy(opened, config, env.spec, "last").inference(), env.task
+    obs = env.reset(seed=list(range(TRACKS)))
+    act.reset()
+    names, positions = env.spec.drive.joints, task.view.positions
+    boxes = task._around.track.boxes(torch.arange(TRACKS))
+    cases = [
+        {
+            "file": str(robot_file(folder / f"track_{number}.xml", task, [part[number] for part in boxes])),
+            "command": [SPEED, 0.0, 0.0],
+            "seconds": ON_TRACK,
+            "phase": float(task.memory["phase"][number]),
+            "heading": True,
+            "start": {
+                "base": task.qpos[number, :7].tolist(),
+                "velocity": task.qvel[number, :6].tolist(),
+                "joints": dict(zip(names, task.qpos[number, positions].tolist(), strict=True)),
+            },
+        }
+        for number in range(TRACKS)
+    ]
+    start, running = task.qpos[:, 0].copy(), np.ones(TRACKS, bool)
+    squared, counted, way = np.zeros(TRACKS), np.zeros(TRACKS), np.zeros(TRACKS)
+    asked = np.array([SPEED, 0.0])
+    for number in range(round(ON_TRACK / env.spec.control_dt)):
+        step = env.step(act(obs))
+        ended = (step.terminated | step.truncated).numpy()
+        going = running & ~ended  # the last step's state is gone where an episode ended
+        w, i, j, k = task.qpos[:, 3:7].T
+        yaw = np.arctan2(2 * (w * k + i * j), 1 - 2 * (j * j + k * k))
+        x, y = task.qvel[:, :2].T
+        velocity = np.stack((np.cos(yaw) * x + np.sin(yaw) * y, np.cos(yaw) * y - np.sin(yaw) * x), 1)
+        if number >= WARM_UP:
+            squared += going * ((velocity - asked) ** 2).sum(1)
+            counted += going
+        way = np.where(going, task.qpos[:, 0] - start, way)
+        running, obs = going, step.obs
+    each = squared / np.maximum(counted, 1.0)
+    return {"rmsd": float(np.sqrt(each.mean())), "way": float(way.mean())}, cases
 
 
 def trained(run: str) -> str:
@@ -138,25 +202,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         export = folder / "export"
-        gaitway.load(options.run).export(str(export))
-        limit = json.loads((export / "policy_contract.json").read_text())["action"]["high"][0]
-        file = robot_file(folder)
-        ours, fell = here(options.run, limit)
-        robot, twin = (elsewhere(export, file, by_place) for by_place in (False, True))
-        row = {
-            **{
-                "run": Path(options.run).name,
-                "trained": trained(options.run),
-                "here": round(ours, 4),
-                "fell_here": fell,
-                "robot": round(robot, 4),
-            },
-            **{"twin": round(twin, 4), "mistakes": mistakes(export, folder)},
-        }
-    good = abs(robot - ours) <= TOLERANCE * ours and abs(twin - ours) > TOLERANCE * ours
-    named = all(said.startswith("exit 1") for said in row["mistakes"].values())
+        gaitway.load(options.run, "last").export(str(export))
+        contract = json.loads((export / "policy_contract.json").read_text())
+        if contract["scan"]:
+            ours, cases = on_tracks(options.run, folder)
+        else:
+            ours, cases = on_the_plane(options.run, contract["action"]["high"][0], folder)
+        robot, twin = (elsewhere(export, cases, by_place) for by_place in (False, True))
+        said = mistakes(export, folder)
+    good = [abs(found["rmsd"] - ours["rmsd"]) <= TOLERANCE * ours["rmsd"] for found in (robot, twin)] == [True, False]
+    named = all(each.startswith("exit 1") for each in said.values())
     about = {"benchmark": "sim_to_robot", "machine": machine(), "commit": revision()}
-    result = {**about, "versions": versions("mujoco", "onnxruntime", "torch"), **row, "passed": good and named}
+    about |= {"versions": versions("mujoco", "onnxruntime", "torch"), "run": Path(options.run).name}
+    about |= {"trained": trained(options.run), "memories": [each["size"] for each in contract["memories"]]}
+    rows = {name: {key: round(value, 4) for key, value in row.items()} for name, row in
+            (("here", ours), ("robot", robot), ("twin", twin))}  # fmt: skip
+    result = {**about, "episodes": len(cases), **rows, "mistakes": said, "passed": good and named}
     print(json.dumps(result, indent=1))
     if options.out:
         Path(options.out).write_text(json.dumps(result, indent=1) + "\n")

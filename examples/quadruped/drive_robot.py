@@ -5,7 +5,8 @@
 
 What a robot's own program does: read sensors, show them to the policy as the contract says (order, unit, scale, frame),
 turn the action into targets of joints, and hold them at the contract's gains until the next step. Joints are found by
-name, so their order in the file does not matter. Speaks `joint_offset` and `gait_residual`.
+name, so their order in the file does not matter. Speaks `joint_offset` and `gait_residual`; a policy that reads
+`height_scan` gets it from rays onto geoms of group 0, in which the robot must not be.
 """
 
 import argparse
@@ -65,10 +66,12 @@ class Robot:
         self.at, self.to = (np.array([getattr(j, key)[0] for j in joints]) for key in ("qposadr", "dofadr"))
         self.low, self.high = np.array([joint.range for joint in joints]).T
 
-    def begin(self, q, height):
+    def begin(self, base, q, velocity=(0, 0, 0, 0, 0, 0)):
+        """At rest in the pose `q`, the base [7] at a place and turned, or moving at `velocity` [6]."""
         mujoco.mj_resetData(self.model, self.data)
-        self.data.qpos[:7] = [0, 0, height, 1, 0, 0, 0]
+        self.data.qpos[:7], self.data.qvel[:6] = base, velocity
         self.data.qpos[self.at] = q
+        self.data.ctrl[:] = np.clip(q, self.low, self.high)
         mujoco.mj_forward(self.model, self.data)
 
     def sensors(self):
@@ -80,10 +83,24 @@ class Robot:
         for _ in range(substeps):
             mujoco.mj_step(self.model, self.data)
 
+    def yaw(self):
+        w, i, j, k = self.data.qpos[3:7]
+        return math.atan2(2 * (w * k + i * j), 1 - 2 * (j * j + k * k))
+
+    def scan(self, grid):
+        """How far below the base the ground is at points around it, x by x, as the contract's scan says."""
+        (x, y, z), yaw = self.data.qpos[:3], self.yaw()
+        ahead, left = (first + step * np.arange(count) for first, step, count in (grid["x"], grid["y"]))
+        groups, down, hit = np.array([1, 0, 0, 0, 0, 0], np.uint8), np.array([0.0, 0.0, -1.0]), np.zeros(1, np.int32)
+        found = []
+        for a, b in ((a, b) for a in ahead for b in left):
+            over = np.array([x + math.cos(yaw) * a - math.sin(yaw) * b, y + math.sin(yaw) * a + math.cos(yaw) * b, 5.0])
+            found.append(5.0 - mujoco.mj_ray(self.model, self.data, over, down, groups, 1, -1, hit))
+        return np.clip(z - np.array(found) - grid["usual"], -grid["limit"], grid["limit"])
+
     def velocity(self):
         """Ahead and to the left (m/s): to judge it, not for the policy."""
-        w, i, j, k = self.data.qpos[3:7]
-        yaw = math.atan2(2 * (w * k + i * j), 1 - 2 * (j * j + k * k))
+        yaw = self.yaw()
         x, y = self.data.qvel[:2]
         return np.array([math.cos(yaw) * x + math.sin(yaw) * y, math.cos(yaw) * y - math.sin(yaw) * x])
 
@@ -99,8 +116,12 @@ def observation(components, known):
     return shown
 
 
-def drive(folder, file, command, seconds, phase=0.0):
-    """Velocities ahead and to the left [T, 2] under a command."""
+def drive(folder, file, command, seconds, phase=0.0, start=None, heading=False):
+    """Velocities ahead and to the left [T, 2] under a command, and where the base comes to [T, 3].
+
+    `start` may hold the first `base` [7], `velocity` [6] and `joints` by name; with `heading` the turn of the command
+    leads back to the direction of x, by half a radian a second for a radian.
+    """
     found = importlib.util.spec_from_file_location("robot_runner", Path(folder) / "robot_runner.py")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
@@ -111,22 +132,30 @@ def drive(folder, file, command, seconds, phase=0.0):
         raise SystemExit(f"the contract says {action_spec['meaning']} and holds no gait; export with a newer gaitway")
     robot, pose, scale = Robot(file, motors), np.array(motors["default_pose"]), np.array(action_spec["scale"])
     command, action = np.asarray(command, float), np.zeros(len(scale))
-    start = pose if gait is None else gait_pose(gait, phase, command)
-    robot.begin(start, 0.285 if gait is None else gait["height"] + 0.005)
+    if start is None:
+        height = 0.285 if gait is None else gait["height"] + 0.005
+        robot.begin([0, 0, height, 1, 0, 0, 0], pose if gait is None else gait_pose(gait, phase, command))
+    else:
+        robot.begin(start["base"], [start["joints"][name] for name in motors["joints"]], start["velocity"])
     (entry,) = contract["inputs"]
-    velocities = []
+    velocities, places = [], []
     for _ in range(round(seconds / dt)):
+        if heading:
+            command[2] = np.clip(-0.5 * robot.yaw(), -1, 1)
         (w, i, j, k), turning, q, qd = robot.sensors()
         gravity = -np.array([2 * (i * k - w * j), 2 * (j * k + w * i), 1 - 2 * (i * i + j * j)])
         clock = [math.sin(2 * math.pi * phase), math.cos(2 * math.pi * phase)]
         known = {"ang_vel": turning, "projected_gravity": gravity, "commands": command, "dof_pos": q - pose,
                  "dof_vel": qd, "last_actions": action, "phase": clock}  # fmt: skip
+        if contract.get("scan"):
+            known["height_scan"] = robot.scan(contract["scan"])
         action = runner({entry["group"]: observation(entry["components"], known)})
         base = pose if action_spec["meaning"] == "joint_offset" else gait_pose(gait, phase, command)
         robot.hold(base + scale * action, round(dt / motors["physics_dt"]))
         phase = 0.0 if gait is None else (phase + gait["frequency"] * dt) % 1.0
         velocities.append(robot.velocity())
-    return np.array(velocities)
+        places.append(robot.data.qpos[:3].copy())
+    return np.array(velocities), np.array(places)
 
 
 if __name__ == "__main__":
@@ -138,6 +167,6 @@ if __name__ == "__main__":
     parser.add_argument("--phase", type=float, default=0.0)
     options = parser.parse_args()
     asked = [float(each) for each in options.command.split(",")]
-    reached = drive(options.export, options.robot, asked, options.seconds, options.phase)[50:]
+    reached = drive(options.export, options.robot, asked, options.seconds, options.phase)[0][50:]
     rmsd = math.sqrt(((reached - asked[:2]) ** 2).sum(1).mean())
     print(json.dumps({"velocity": reached.mean(0).round(4).tolist(), "velocity_rmsd": round(rmsd, 4)}))

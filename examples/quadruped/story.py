@@ -17,6 +17,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OBSTACLES = ("crawl", "jump")
+HIDDEN = ["--hide", "policy"]
+"""What the teachers are shown, velocities, models and the names of obstacles among it, is NaN for the student."""
 QUICK = {
     **{"env.num_envs": 4, "env.options.episode_seconds": 0.2, "total_steps": 192, "preflight": "false"},
     **{"evaluation.episodes": 2, "evaluation.interval": 0},
@@ -35,7 +37,7 @@ def steps(folder: str) -> dict[str, list[str]]:
     found["student"] = ["train", f"{config}/student.yaml", teacher, f"run_dir={folder}/student"]
     for name in ("skills.yaml", *OBSTACLES):
         found[f"eval {name}"] = ["eval", f"{folder}/student", "--policy", f"{folder}/{name}", "--episodes", "100"]
-    found["eval student"] = ["eval", f"{folder}/student", "--checkpoint", "last", "--episodes", "100"]
+    found["eval student"] = ["eval", f"{folder}/student", "--checkpoint", "last", "--episodes", "100", *HIDDEN]
     amp = ["train", "experiment=ppo_pup12_amp_trot", "total_steps=2_000_000"]
     found["style"] = [*amp, f"run_dir={folder}/style"]
     found["no style"] = [*amp, "rewards=[{name: task}]", f"run_dir={folder}/no_style"]

@@ -1,4 +1,4 @@
-"""The age of an episode as an observation, and several groups as one vector."""
+"""The age of an episode as an observation, several groups as one vector, and what is hidden."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skill_cases import make_skills
 
 from gaitway.envs.check import check_env
 from gaitway.envs.gym.env import GymnasiumEnv
-from gaitway.envs.observation_wrappers import FlattenObservation, TimeObservation
+from gaitway.envs.observation_wrappers import FlattenObservation, HiddenObservation, TimeObservation
 from gaitway.envs.toys.toy_env import ToyEnv
 from gaitway.envs.toys.toys import CartPole
 from gaitway.envs.wrappers import History, make_wrapper
@@ -114,3 +114,31 @@ def test_a_clock_that_does_not_restart_is_found():
 def test_wrappers_by_name():
     for name, kind in (("time", TimeObservation), ("frame_counter", TimeObservation), ("flatten", FlattenObservation)):
         assert type(make_wrapper(cartpole(), {"name": name})) is kind
+
+
+def test_hidden_groups_and_components_are_nan_and_the_rest_is_as_it_was():
+    plain, env = skills(), HiddenObservation(skills(), ["task", "observation.rootz"])
+    assert env.spec == plain.spec
+    column = env.spec.group("observation").columns("rootz")
+    seen, shown = plain.reset(0), env.reset(0)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        assert shown["task"].isnan().all()
+        assert shown["observation"][:, column].isnan().all()
+        kept = [each for each in range(seen["observation"].shape[1]) if each != column.start]
+        assert torch.equal(shown["observation"][:, kept], seen["observation"][:, kept])
+        assert torch.equal(shown["desired_goal"], seen["desired_goal"])
+        action = 2.0 * torch.rand(2, *plain.spec.action.shape, generator=generator) - 1.0
+        one, other = plain.step(action), env.step(action)
+        assert other.final_obs["task"].isnan().all()
+        assert torch.equal(one.reward, other.reward)
+        seen, shown = one.obs, other.obs
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [([], "nothing is hidden"), (["tsk"], "did you mean 'task'"), (["observation.rootx"], "no 'observation.rootx'")],
+)
+def test_what_cannot_be_hidden_is_named(names, said):
+    with pytest.raises(ValueError, match=said):
+        HiddenObservation(skills(), names)

@@ -1,26 +1,39 @@
-"""The example that drives a robot without gaitway: its gait is ours, and a contract with another gait is named."""
+"""The example that drives a robot without gaitway: gait and scan are ours, and a contract with others is named."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from gaitway import make_env
+from gaitway.envs.legged.terrain import scan
 from gaitway.export.contract import first_difference, read_interface
 
+SCAN: dict[str, Any] = {
+    "observations": {"policy": ["policy", "phase", "height_scan"]},
+    "action": "gait_residual",
+    "noise": 0.0,
+}
 SCRIPT = Path(__file__).parents[2] / "examples" / "quadruped" / "drive_robot.py"
 
 
-def test_the_gait_of_the_robot_is_that_of_the_task() -> None:
+def script() -> Any:
     found = importlib.util.spec_from_file_location("drive_robot", SCRIPT)
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
+    return module
+
+
+def test_the_gait_of_the_robot_is_that_of_the_task() -> None:
+    module = script()
     env = make_env("pup12/gait_residual", 1, num_threads=1)
     facts = json.loads(json.dumps(env.spec.facts["gait"]))
     generator = np.random.default_rng(0)
@@ -28,6 +41,54 @@ def test_the_gait_of_the_robot_is_that_of_the_task() -> None:
         phase, command = generator.random(), generator.uniform(-0.5, 0.5, 3)
         ours = env.task.gait.pose(torch.tensor([phase], dtype=torch.float64), torch.tensor(command)[None])  # type: ignore[attr-defined]
         np.testing.assert_allclose(module.gait_pose(facts, phase, command), ours[0].numpy(), atol=1e-12)
+
+
+def test_the_scan_of_the_robot_is_that_of_the_task(tmp_path: Path) -> None:
+    terrain = {"obstacles": ["crawl", "jump", "leap", "hurdle"], "level": 7, "scan": "ahead", "onehot_width": 11}
+    env: Any = make_env("pup12/field_lite", 4, seed=3, num_threads=1, purpose="evaluation", terrain=terrain, **SCAN)
+    seen, task, columns = env.reset(3)["policy"], env.task, env.spec.group("policy").columns("height_scan")
+    grid = json.loads(json.dumps(env.spec.facts["scan"]))
+    boxes = task._around.track.boxes(torch.arange(4))
+    drive = dataclasses.asdict(env.spec.drive)
+    for number in range(4):
+        spec = task.robot.spec()
+        task.add_surroundings(spec)
+        for box in range(boxes[0].shape[1]):
+            geom = spec.geom(f"terrain_{box}")
+            geom.pos, geom.size, geom.quat = (part[number, box].tolist() for part in boxes)
+        spec.compile()
+        file = tmp_path / f"{number}.xml"
+        file.write_text(spec.to_xml())
+        robot = script().Robot(file, drive)
+        for ahead in (0.0, 1.013, 2.017, 4.011):  # in the midst of obstacles as well
+            task.qpos[number, 0] += ahead
+            robot.begin(task.qpos[number, :7], task.qpos[number, task.view.positions])
+            shown = seen[number, columns] if not ahead else None
+            top = task._around.terrain.top(slice(number, number + 1), _around(task, number, grid))
+            ours = (task.qpos[number, 2] - top[0] - grid["usual"]).clamp(-grid["limit"], grid["limit"])
+            np.testing.assert_allclose(robot.scan(grid), ours.numpy(), atol=2e-6)  # files have six digits
+            if shown is not None:
+                np.testing.assert_allclose(5.0 * robot.scan(grid), shown.numpy(), atol=2e-5)
+
+
+def _around(task: Any, number: int, grid: dict[str, Any]) -> torch.Tensor:
+    """Points of a scan in the world [1, P, 2]."""
+    w, i, j, k = task.qpos[number, 3:7]
+    yaw = torch.tensor([np.arctan2(2 * (w * k + i * j), 1 - 2 * (j * j + k * k))])
+    lines = [first + step * torch.arange(count, dtype=torch.float64) for first, step, count in (grid["x"], grid["y"])]
+    return scan.scanned(torch.cartesian_prod(*lines), torch.tensor(task.qpos[number : number + 1, :3]), yaw)
+
+
+def test_another_scan_is_another_contract(tmp_path: Path) -> None:
+    for name, which in (("A", "ahead"), ("B", "around")):
+        env = make_env("pup12/field_lite", 1, num_threads=1, terrain={"scan": which}, **SCAN)
+        plain = env.spec.to_dict()
+        assert plain["facts"]["scan"]["usual"] == 0.3
+        plain["groups"] = []  # their sizes differ as well
+        (tmp_path / f"{name}.json").write_text(json.dumps(plain))
+    said = first_difference(*(read_interface(tmp_path / f"{name}.json") for name in "AB"))
+    assert said is not None
+    assert "the x of the scan: [-0.5, 0.1, 21] in" in said
 
 
 def test_another_gait_is_another_contract(tmp_path: Path) -> None:

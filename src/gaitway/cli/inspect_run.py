@@ -25,6 +25,7 @@ from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, read_yaml
 from gaitway.core.seeding import stream
 from gaitway.envs.check import check_env
+from gaitway.envs.observation_wrappers import HiddenObservation
 from gaitway.envs.registry import list_envs, make_env
 from gaitway.envs.robots.registry import ROBOTS
 from gaitway.envs.trials import Trials
@@ -45,7 +46,7 @@ def evaluate(options: argparse.Namespace) -> int:
         config, result = measure_there(options)
     else:
         folder, config = open_run(options.run, device_alone(options.settings))
-        result = measure(folder, config, options.checkpoint, options.episodes)
+        result = measure(folder, config, options.checkpoint, options.episodes, options.hide)
     if options.json:
         print(json.dumps(result))
         return 0
@@ -55,16 +56,20 @@ def evaluate(options: argparse.Namespace) -> int:
         f"{config.env.id}, {who}, "
         + (f"{episodes} episodes on seeds 0..{episodes - 1}" if episodes else f"{result['trials']} trials a kind")
     )
+    if options.hide:
+        console.print(f"  hidden: {', '.join(options.hide)}")
     for name, value in sorted(result.items()):
         if isinstance(value, float):
             console.print(f"  {name:24s} {value:.4g}")
     return 0
 
 
-def measure(folder: RunFolder, config: TrainConfig, which: str, episodes: int | None) -> dict[str, Any]:
-    """What a checkpoint of a run achieves in its evaluation environment, with what was measured."""
+def measure(
+    folder: RunFolder, config: TrainConfig, which: str, episodes: int | None, hide: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What a checkpoint of a run achieves in its evaluation environment, with what was measured; `hide` is NaN then."""
     contract = EnvSpec.from_dict(folder.read_contract())
-    return _measured(config, contract, lambda spec: load_policy(folder, config, spec, which), episodes)
+    return _measured(config, contract, lambda spec: load_policy(folder, config, spec, which), episodes, hide)
 
 
 def measure_there(options: argparse.Namespace) -> tuple[TrainConfig, dict[str, Any]]:
@@ -86,17 +91,24 @@ def measure_there(options: argparse.Namespace) -> tuple[TrainConfig, dict[str, A
 
     with build_env(config, "evaluation", 1) as env:
         spec = env.spec
-    return config, _measured(config, spec, load, options.episodes)
+    return config, _measured(config, spec, load, options.episodes, options.hide)
 
 
 def _measured(
-    config: TrainConfig, contract: EnvSpec, load: Callable[[EnvSpec], LoadedPolicy], episodes: int | None
+    config: TrainConfig,
+    contract: EnvSpec,
+    load: Callable[[EnvSpec], LoadedPolicy],
+    episodes: int | None,
+    hide: Sequence[str] = (),
 ) -> dict[str, Any]:
     evaluation = config.evaluation
     if episodes:  # goals of each task, where the task counts goals
         evaluation = replace(evaluation, trials=episodes)
     episodes = episodes or evaluation.episodes
-    with build_env(config, "evaluation", evaluation_instances(contract, episodes)) as env:
+    with build_env(config, "evaluation", evaluation_instances(contract, episodes)) as made:
+        if hide and made.spec.action.kind != "continuous":
+            raise ConfigError(f"--hide: {made.spec.id} takes choices, which NaN would not stop; leave it out here")
+        env = HiddenObservation(made, hide) if hide else made
         loaded = load(env.spec)
 
         def make_policy(stochastic: bool) -> InferencePolicy | CastPolicy:
@@ -104,7 +116,8 @@ def _measured(
 
         result: dict[str, Any] = dict(evaluate_policy(env, make_policy, evaluation, episodes))
     how = {"episodes": episodes} if Trials.of(contract) is None else {"trials": evaluation.trials}
-    return result | how | {"checkpoint": loaded.which, "steps": loaded.steps}
+    hidden = {"hidden": list(hide)} if hide else {}
+    return result | how | hidden | {"checkpoint": loaded.which, "steps": loaded.steps}
 
 
 def checkpoint_facts(path: str, settings: Sequence[str]) -> dict[str, Any]:

@@ -217,6 +217,13 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--policy", metavar="WHO", default=None, help="a run folder or a mutex file to play there")
     evaluate.add_argument("--episodes", type=count, default=None, help="default: evaluation.episodes of the run")
     evaluate.add_argument("--checkpoint", default="best", help="best (default), last or a number of steps")
+    evaluate.add_argument(
+        "--hide",
+        metavar="NAME",
+        nargs="+",
+        default=[],
+        help="groups, or group.component, that are NaN while it is measured: who reads them cannot act",
+    )
     evaluate.add_argument("--json", action="store_true")
     evaluate.set_defaults(command="evaluate")
 

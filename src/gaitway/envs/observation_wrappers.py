@@ -1,6 +1,7 @@
-"""Wrappers that add the age of the episode to what is observed, or put several groups into one vector.
+"""Wrappers that add the age of the episode to what is observed, put several groups into one vector, or hide some.
 
-Configurations name them like all wrappers: `{name: time}`, `{name: flatten, groups: [observation, task]}`.
+Configurations name them like all wrappers: `{name: time}`, `{name: flatten, groups: [observation, task]}`,
+`{name: hidden, names: [critic, policy.lin_vel]}`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gaitway.core.config import did_you_mean
 from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
-from gaitway.envs.wrappers import Wrapper
+from gaitway.envs.wrappers import Wrapper, columns_of
 
 
 class TimeObservation(Wrapper):
@@ -86,6 +88,46 @@ class FlattenObservation(Wrapper):
     def shown(self, obs: Observation) -> Observation:
         flat = torch.cat([obs[group] for group in self.groups], dim=-1)
         return {self.into: flat, **{group.name: obs[group.name] for group in self._others}}
+
+
+class HiddenObservation(Wrapper):
+    """Shows NaN in groups, or in components of them (`group.component`).
+
+    Continuous actions of who reads one of them are NaN, which environments refuse; choices may go on unnoticed.
+    """
+
+    def __init__(self, env: VecEnv, names: Sequence[str]) -> None:
+        super().__init__(env)
+        self.names = tuple(names)
+        if not self.names:
+            raise ValueError("nothing is hidden; list groups, or components as group.component, in names=")
+        groups = {group.name: group for group in env.spec.groups}
+        known = {
+            f"{group.name}.{part.name}": (group, columns_of(group, number))
+            for group in env.spec.groups
+            if group.is_vector
+            for number, part in enumerate(group.components)
+        }
+        hidden: dict[str, list[Tensor]] = {}
+        for name in self.names:
+            if name not in groups and name not in known:
+                there = [*groups, *known]
+                raise ValueError(f"no {name!r} to hide{did_you_mean(name, there)}; {env.spec.id} has {there}")
+            group, columns = known[name] if name in known else (groups[name], torch.arange(groups[name].shape[-1]))
+            if not group.torch_dtype.is_floating_point:
+                raise ValueError(f"group {group.name!r} is {group.dtype}, which knows no NaN, and cannot be hidden")
+            hidden.setdefault(group.name, []).append(columns)
+        self._columns = {name: torch.cat(columns).unique().to(env.device) for name, columns in hidden.items()}
+
+    def step(self, action: Tensor) -> Step:
+        step = self.env.step(action)
+        return dataclasses.replace(step, obs=self.shown(step.obs), final_obs=self.shown(step.final_obs))
+
+    def shown(self, obs: Observation) -> Observation:
+        return {
+            name: value.index_fill(-1, self._columns[name], float("nan")) if name in self._columns else value
+            for name, value in obs.items()
+        }
 
 
 def with_group(env: VecEnv, group: ObservationGroup) -> EnvSpec:

@@ -202,6 +202,7 @@ WRAPPERS: dict[str, Callable[..., VecEnv] | str] = {
     "time": "gaitway.envs.observation_wrappers:TimeObservation",
     "frame_counter": "gaitway.envs.observation_wrappers:TimeObservation",
     "flatten": "gaitway.envs.observation_wrappers:FlattenObservation",
+    "hidden": "gaitway.envs.observation_wrappers:HiddenObservation",
     "features": "gaitway.envs.feature_observation:FeatureObservation",
     "starts": "gaitway.envs.motions.starts:ClipStarts",
 }

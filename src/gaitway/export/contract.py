@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from gaitway.version import __version__
 CONTRACT = "policy_contract.json"
 RUN_CONTRACT = "contract.json"
 FORMAT, FORMAT_VERSION = "gaitway export", 1
+FACTS = ("gait", "scan")
+"""What else a robot has to know, where there is such a thing: the gait that actions correct, the points of a scan."""
 """Both also stand in `robot_runner.py`, which imports nothing of ours."""
 
 
@@ -49,7 +51,7 @@ def contract_of(step: ActingStep, about: Mapping[str, Any]) -> dict[str, Any]:
                 "clipped": step.is_limited,
             },
             "drive": None if spec.drive is None else asdict(spec.drive),
-            "gait": spec.facts.get("gait"),
+            **{name: spec.facts.get(name) for name in FACTS},
         }
     )
 
@@ -113,8 +115,8 @@ class Interface:
     """None where nothing is said of them: in the contract of an environment."""
     drive: Drive | None = None
     """What executes the actions; None where nothing is said of it."""
-    gait: Mapping[str, Any] | None = None
-    """The gait that actions correct or steer, where there is one."""
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Those of `FACTS` that there are, by name."""
 
     @property
     def is_export(self) -> bool:
@@ -131,7 +133,7 @@ def read_interface(path: str | Path) -> Interface:
         if plain.get("format") != FORMAT:
             spec = EnvSpec.from_dict(plain)
             return Interface(
-                str(path), spec.groups, spec.action, spec.control_dt, None, spec.drive, _read_gait(spec.facts)
+                str(path), spec.groups, spec.action, spec.control_dt, None, spec.drive, _read_facts(spec.facts)
             )
         if int(plain["format_version"]) > FORMAT_VERSION:
             raise ValueError(f"its format version is {plain['format_version']}, this gaitway reads {FORMAT_VERSION}")
@@ -142,7 +144,7 @@ def read_interface(path: str | Path) -> Interface:
             float(plain["control_dt"]),
             tuple(_read_memory(entry) for entry in plain["memories"]),
             _read_drive(plain.get("drive")),
-            _read_gait(plain),
+            _read_facts(plain),
         )
     except OSError as error:
         raise ExportError(f"cannot read {file}: {error.strerror or error}; check the path") from error
@@ -179,12 +181,13 @@ def _read_drive(entry: Mapping[str, Any] | None) -> Drive | None:
     return None if entry is None else from_config(Drive, _chosen(entry, Drive), "drive")
 
 
-def _read_gait(plain: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The gait of a contract; older ones, and robots without legs, have none."""
-    gait = plain.get("gait")
-    if gait is not None and not isinstance(gait, Mapping):
-        raise ValueError("gait is no mapping")
-    return gait
+def _read_facts(plain: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Gait and scan of a contract; older ones, and robots without legs, have none."""
+    found = {name: plain[name] for name in FACTS if plain.get(name) is not None}
+    for name, value in found.items():
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{name} is no mapping")
+    return found
 
 
 def _read_memory(entry: Mapping[str, Any]) -> MemoryPort:
@@ -231,11 +234,12 @@ def _differences(one: Interface, other: Interface) -> Iterator[str]:
     yield from _of_actions(one.action, other.action, first, second)
     if one.drive is not None and other.drive is not None:
         yield from _of_drives(one.drive, other.drive, first, second)
-    if one.gait is not None and other.gait is not None:
-        for what in sorted({*one.gait, *other.gait}):
-            mine, yours = one.gait.get(what), other.gait.get(what)
-            if mine != yours:
-                yield f"the {what} of the gait: {_word(mine)} in {first}, {_word(yours)} in {second}"
+    for name in (name for name in FACTS if name in one.facts and name in other.facts):
+        ours, theirs = one.facts[name], other.facts[name]
+        for what in sorted({*ours, *theirs}):
+            if ours.get(what) != theirs.get(what):
+                mine, yours = _word(ours.get(what)), _word(theirs.get(what))
+                yield f"the {what} of the {name}: {mine} in {first}, {yours} in {second}"
     if one.control_dt != other.control_dt:
         yield f"the rate: a step lasts {one.control_dt:g} s in {first} and {other.control_dt:g} s in {second}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,12 @@ def grid(name: str, like: Tensor) -> Tensor:
     """Points of a scan [P, 2] in the yaw frame."""
     x, y = (first + STEP * torch.arange(count, dtype=torch.float64) for first, count in SPANS[name])
     return torch.cartesian_prod(x, y).to(like)
+
+
+def facts(name: str) -> dict[str, Any]:
+    """What a robot has to know to make such a scan; lines are (first point, step, number of points)."""
+    (x, length), (y, width) = SPANS[name]
+    return {"x": [x, STEP, length], "y": [y, STEP, width], "usual": USUAL, "limit": LIMIT}
 
 
 def size(name: str) -> int:

@@ -26,6 +26,7 @@ from gaitway.envs.legged.observations import AMP, PRIVILEGED_ALIAS, Observations
 from gaitway.envs.legged.presets import PRESETS
 from gaitway.envs.legged.randomise import MODEL_FIELDS, Places, write_model
 from gaitway.envs.legged.rewards import SUBSTEP_TERMS, TERMINATION, Rewards
+from gaitway.envs.legged.terrain import scan
 from gaitway.envs.legged.terrain.surroundings import SUCCESS, Surroundings
 from gaitway.envs.motions.features import GROUP as AMP_GROUP
 from gaitway.envs.motions.features import MotionFeatures
@@ -93,6 +94,8 @@ class LeggedTask(BatchTask):
         self.facts = {"legged": self._facts()}
         if actions.gait is not None:
             self.facts["gait"] = actions.gait.facts
+        if any("height_scan" in names for names in observations.leaves.values()):
+            self.facts["scan"] = scan.facts(config.terrain.scan)
         mirror = view.mirrored()
         if mirror is not None and not view.is_planar:
             self.facts["mirror"] = images(
