@@ -142,7 +142,7 @@ class Advance(_EnvPart):
         def step(t: int) -> None:
             action = ws.at("action", t)
             if world.meanwhile is not None:
-                action = fetched(action, world.meanwhile)
+                action = fetched(action, world.meanwhile, to_host=not world.env.is_on_device)
             started = time.perf_counter()
             result = world.env.step(action)
             world.simulation_seconds += time.perf_counter() - started
@@ -160,9 +160,10 @@ class Advance(_EnvPart):
         return step
 
 
-def fetched(action: Tensor, meanwhile: Callable[[], None]) -> Tensor:
-    """The action on the CPU. What `meanwhile` starts on a device is queued behind the action and not waited for."""
-    if not action.is_cuda:
+def fetched(action: Tensor, meanwhile: Callable[[], None], to_host: bool = True) -> Tensor:
+    """The action on the CPU, or with `to_host=False` where it is. What `meanwhile` starts on a device is queued behind
+    the action and not waited for."""
+    if not action.is_cuda or not to_host:
         meanwhile()
         return action
     here = torch.empty(action.shape, dtype=action.dtype, pin_memory=True)
