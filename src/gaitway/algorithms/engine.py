@@ -178,6 +178,7 @@ class Engine:
         """Whether steps count their statistics; a loss that sees it is off may leave them out."""
         self.statistics: tuple[str, ...] = ()
         self.totals = torch.zeros(0, device=device)
+        self._places = torch.zeros(0, dtype=torch.int64, device=device)
         self._one = torch.ones((), device=device)
 
     def step(self, batch: Batch) -> None:
@@ -215,7 +216,7 @@ class Engine:
             assert norm is not None
             found = statistics | {"gradient_norm": norm}
             # behind the number of steps they are of: a recorded step must count itself
-            totals += torch.stack([self._one, *(found[name].detach() for name in self.statistics)])
+            totals += self._side_by_side([self._one, *(found[name].detach() for name in self.statistics)])
 
     def share(self, statistics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Where several processes train together, let gradient and statistics be their means over all of them: one
@@ -285,11 +286,21 @@ class Engine:
             for own, part in zip(held, parts, strict=True):
                 own[name].copy_(part)
 
+    def _side_by_side(self, numbers: Sequence[Tensor]) -> Tensor:
+        """Numbers [] as one vector."""
+        if not torch.compiler.is_compiling():
+            return torch.stack(list(numbers))
+        vector = torch.zeros_like(self.totals)  # a compiler copies what is stacked one by one, but fuses choices
+        for place, number in enumerate(numbers):
+            vector = torch.where(self._places == place, number, vector)
+        return vector
+
     def _name_statistics(self, statistics: dict[str, Tensor]) -> None:
         """Make room for the sums of what the first step tells."""
         norms = [f"gradient_norm/{name}" for name in self._clipped]
         self.statistics = (*statistics, *norms, "gradient_norm")
         self.totals = torch.zeros(1 + len(self.statistics), device=self.learning_rate.device)
+        self._places = torch.arange(len(self.totals), device=self.learning_rate.device)
 
 
 class JointEngine:
