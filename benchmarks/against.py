@@ -91,7 +91,7 @@ def sac_preset(device: str) -> None:
     from gaitway.cli.compose_run import compose_run
     from gaitway.runners.off_policy import OffPolicyRunner
 
-    begin, steps = 1000, 4000 if device == "cuda" else 400
+    begin, steps = 1000, 4000 if device == "cuda" else 1000
     changes = [f"device={device}", f"algorithm.learning_starts={begin}"]
     config, _ = compose_run(["experiment=sac_halfcheetah", *changes])
     env = build_env(config)
