@@ -18,6 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 ROUNDS = {"cpu": 15, "cuda": 11}
+FASTEST = {"cpu": ("compiled", "fp32"), "cuda": ("compiled_captured", "tf32")}
 
 
 def ppo(device: str) -> None:
@@ -43,14 +44,14 @@ def blackboard(name: str, device: str) -> None:
     serve(lambda: [work() for _ in range(8)], 8 * 16 * 500)
 
 
-def gpu_ppo(device: str, memory: int = 0) -> None:
+def gpu_ppo(device: str, memory: int = 0, mode: str = "auto", precision: str = "auto") -> None:
     import torch
     from _ppo_iteration import Ours, Sizes
     from ppo_end_to_end import serve
 
     sizes = Sizes(memory=memory)
     sizes = sizes if device == "cuda" else sizes.quick()
-    entrant = Ours(sizes, device, "auto", "auto")
+    entrant = Ours(sizes, device, mode, precision)
     for _ in range(6):
         entrant()
 
@@ -79,6 +80,31 @@ def gpu_sac(device: str) -> None:
             torch.cuda.synchronize()
 
     serve(work, 50 * 32)
+
+
+def sac_preset(device: str) -> None:
+    """`sac_halfcheetah` as it comes, but that learning begins early: environment steps, each with its update."""
+    from ppo_end_to_end import serve
+
+    from gaitway import RunnerConfig
+    from gaitway.cli.build import build_algorithm, build_env
+    from gaitway.cli.compose_run import compose_run
+    from gaitway.runners.off_policy import OffPolicyRunner
+
+    begin, steps = 1000, 4000 if device == "cuda" else 1000
+    changes = [f"device={device}", f"algorithm.learning_starts={begin}"]
+    config, _ = compose_run(["experiment=sac_halfcheetah", *changes])
+    env = build_env(config)
+    runner = OffPolicyRunner(env, build_algorithm(config, env), RunnerConfig(total_steps=10**9))
+    runner.learn(begin + steps)
+
+    def work() -> None:
+        updates = runner.updates
+        runner.learn(steps)
+        if runner.updates - updates != steps:
+            raise RuntimeError(f"{runner.updates - updates} updates were made instead of {steps}")
+
+    serve(work, steps)
 
 
 def term(further: bool, device: str) -> None:
@@ -113,6 +139,8 @@ WORK = {
     "gpu_ppo": gpu_ppo,
     "gpu_recurrent_ppo": lambda device: gpu_ppo(device, memory=256),
     "gpu_sac": gpu_sac,
+    "gpu_ppo_compiled": lambda device: gpu_ppo(device, 0, *FASTEST[device]),
+    "sac_preset": sac_preset,
     "term": lambda device: term(True, device),
     "no_term": lambda device: term(False, device),
 }

@@ -8,7 +8,8 @@ from replay_cases import KINDS, filled, make, parameters
 from torch.testing import assert_close
 
 from gaitway.algorithms.algorithm import Now
-from gaitway.algorithms.replay_algorithm import ReplayConfig
+from gaitway.algorithms.replay_algorithm import MOST_RESTS, ReplayConfig
+from gaitway.core.execution import Program
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -20,6 +21,24 @@ def test_how_updates_are_grouped_changes_nothing(kind):
     for updates in (5, 5, 5, 6):
         other.update(there, updates, Now())
     assert torch.equal(parameters(one), parameters(other))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_that_are_recorded_as_they_come_change_nothing(kind, monkeypatch):
+    """On a GPU a round of a few updates is a recording of its own; here its function is called."""
+    one, other = make(kind, updates_per_program=8), make(kind, updates_per_program=1)
+    sizes = []
+    monkeypatch.setattr(Program, "__call__", lambda self: (sizes.append(self.name), self.function()))
+    one.execution.captures = True
+    here, there = filled(one), filled(other)
+    rounds = (6, 6, 11, 3, 6, 5, 4, 2, 7)
+    for updates in rounds:
+        one.update(here, updates, Now())
+    assert len(one._rest) <= MOST_RESTS
+    assert len(sizes) < sum(rounds) / 2
+    other.update(there, sum(rounds), Now())
+    assert torch.equal(parameters(one), parameters(other))
+    assert one.updates == other.updates == sum(rounds)
 
 
 @pytest.mark.parametrize("kind", KINDS)

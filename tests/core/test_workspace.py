@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from gaitway.core.storage import Together
 from gaitway.core.workspace import Variable, Workspace
 
 
@@ -720,3 +721,28 @@ def test_copiers_keep_nothing_of_what_they_are_given():
         assert ws["x"].tolist() == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
         with pytest.raises(ValueError, match="variable 'x' has rows"):
             put(0, torch.zeros(3))
+
+
+def test_several_variables_are_written_at_once_as_one_by_one():
+    variables = {"a": Variable(4, 3, (2,), torch.float32), "b": Variable(4, 3, (), torch.bool)}
+    variables |= {"c": Variable(5, 3, (), torch.float32)}
+    one, other, grown = Workspace.dense(variables), Workspace.dense(variables), Workspace()
+    names, shifts = list(variables), [0, 0, 1]
+    together = Together([other._variables[name] for name in names], shifts)  # what a GPU gets
+    put, grow = one.copiers(names, shifts), grown.copiers(names[:2], shifts[:2])
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.empty(3, 2), torch.empty(3, dtype=torch.bool), torch.empty(3)]
+    for t in range(4):
+        values[0].normal_(generator=generator), values[2].normal_(generator=generator)
+        values[1].random_(0, 2, generator=generator)
+        put(t, values), together(t, [values[0].requires_grad_(t == 2), *values[1:]])
+        values[0].requires_grad_(False)
+        grow(t, values[:2])
+        assert all(torch.equal(one.at(n, t + s), v) for n, s, v in zip(names, shifts, values, strict=True))
+    assert all(torch.equal(one[name], other[name]) for name in names)
+    assert all(torch.equal(one[name], grown[name]) for name in names[:2])
+    for write in (put, together):
+        with pytest.raises(ValueError, match="'b'"):
+            write(0, [values[0], values[2], values[2]])
+        with pytest.raises(IndexError, match="'a'"):
+            write(4, values)

@@ -213,7 +213,7 @@ def test_what_warp_lacks_is_named() -> None:
 def test_the_comparison_finds_a_delay_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from gaitway.envs.tasks.legged.on_tensors import LeggedOnTensors
 
-    monkeypatch.setattr(LeggedOnTensors, "_delayed", lambda self, number: self._target)
+    monkeypatch.setattr(LeggedOnTensors, "_delayed", lambda self, target: [target] * self.frame_skip)
     options = {"randomise": {"delay": 3}, **STILL}
     with on_warp("pup12/velocity", **options) as there, make_env("pup12/velocity", 4, 3, **options) as here:
         for action in actions(here, 3):

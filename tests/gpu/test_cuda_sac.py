@@ -1,5 +1,7 @@
 """SAC on a GPU: recorded updates give the eager numbers and never wait for the host; a run resumes exactly."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -18,12 +20,16 @@ def make_sac(
     precision: str = "fp32",
     env_id: str = "HalfCheetah-v5",
     agent: SoftActorCriticConfig | None = None,
+    num_envs: int = 8,
+    **changes: object,
 ) -> OffPolicyRunner:
-    env = make_env(env_id, num_envs=8, seed=0, device="cuda")
+    env = make_env(env_id, num_envs=num_envs, seed=0, device="cuda")
+    config = dataclasses.replace(CONFIG, **changes)
     agent = agent or SoftActorCriticConfig(actor_hidden=(64, 64), critic_hidden=(64, 64))
     policy = SoftActorCritic(env.spec, agent, stream(0, "parameters")).to("cuda")
     execution = Execution(ExecutionConfig(mode, precision), "cuda")
-    return OffPolicyRunner(env, SAC(policy, CONFIG, num_envs=8, execution=execution), RunnerConfig(total_steps=10**9))
+    algorithm = SAC(policy, config, num_envs=num_envs, execution=execution)
+    return OffPolicyRunner(env, algorithm, RunnerConfig(total_steps=10**9))
 
 
 def flat(runner: OffPolicyRunner) -> torch.Tensor:
@@ -89,3 +95,24 @@ def test_a_recorded_run_resumes_exactly() -> None:
     second.load_state_dict(first.state_dict())
     second.learn(800)
     assert second.parameters_sha256() == whole.parameters_sha256()
+
+
+def test_a_round_of_few_updates_is_one_recording_with_the_numbers_of_single_ones() -> None:
+    together, apart = make_sac("captured", num_envs=4), make_sac("captured", num_envs=4, updates_per_program=1)
+    for runner in (together, apart):
+        runner.learn(640)
+    assert together.algorithm._rest[4].is_recorded
+    assert together.parameters_sha256() == apart.parameters_sha256()
+
+
+def test_left_to_itself_it_overlaps_repeats_itself_and_resumes_exactly() -> None:
+    chosen, asked = make_sac("captured", num_envs=4, overlap="auto"), make_sac("captured", num_envs=4, overlap=True)
+    for runner in (chosen, asked):
+        runner.learn(960)
+    assert chosen.world.meanwhile is not None
+    assert chosen.parameters_sha256() == asked.parameters_sha256()
+    first, second = (make_sac("captured", num_envs=4, overlap="auto") for _ in range(2))
+    first.learn(480)
+    second.load_state_dict(first.state_dict())
+    second.learn(480)
+    assert second.parameters_sha256() == chosen.parameters_sha256()

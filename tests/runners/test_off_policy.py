@@ -17,7 +17,7 @@ from gaitway.runners.checkpoint import CheckpointConfig
 from gaitway.runners.evaluate import EvaluationConfig
 from gaitway.runners.finite import NotFiniteError
 from gaitway.runners.logger import Logger
-from gaitway.runners.off_policy import OffPolicyRunner
+from gaitway.runners.off_policy import OffPolicyRunner, overlaps
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig, StopConfig
 
@@ -314,6 +314,19 @@ def test_overlapped_updates_come_between_the_action_and_its_simulation():
     runner.learn(64)
     rounds = 64 // 4
     assert seen == ["simulate", *["learn", "simulate"] * (rounds - 1), "learn"]
+
+
+def test_left_to_itself_it_overlaps_where_a_gpu_learns_and_the_cpu_simulates():
+    plain, chosen = (make_runner(sac=replace(OVERLAPPED, overlap=each)) for each in (False, "auto"))
+    for runner in (plain, chosen):
+        runner.learn(192)
+    assert chosen.parameters_sha256() == plain.parameters_sha256()
+    assert chosen.world.meanwhile is None
+    chosen.algorithm.device = torch.device("cuda")
+    assert overlaps(chosen.algorithm, chosen.env)
+    chosen.env.is_on_device = True
+    assert not overlaps(chosen.algorithm, Wrapper(chosen.env))
+    assert overlaps(make_runner(sac=OVERLAPPED).algorithm, chosen.env)
 
 
 def test_an_overlapped_run_resumes_exactly():

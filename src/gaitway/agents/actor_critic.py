@@ -317,7 +317,7 @@ class ActorCritic(ObservingPolicy):
         networks, written = found.networks, found.written
         if self.behind:
             recalled = self.actor.recalled(networks["actor"], states.get("actor/memory"), batch["starts"])
-            output = self.actor.network(recalled).float()
+            output = self.actor.through(recalled)
             features = dict(found.features) | {ACTOR_MEMORY: recalled}
             written |= run_blocks(self.behind, features, {}, None, self._components)[1]
         elif self.is_recurrent:

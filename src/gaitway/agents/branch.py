@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
+from gaitway.nn.fused_dense import FusedDense, has_triton
 from gaitway.nn.memory import Memory
 
 
@@ -34,6 +35,15 @@ class Branch(nn.Module):
     def __init__(self, memory: Memory | None, network: nn.Module, mode: str) -> None:
         super().__init__()
         self.mode, self.memory, self.network = mode, memory, network
+        self._fused: FusedDense | None = None
+
+    def fuse(self, fuses: bool) -> None:
+        """Let the network's layers be one kernel each from now on, or not, where compiled programs allow it."""
+        self._fused = FusedDense.of(self.network) if fuses and has_triton() else None
+
+    def through(self, x: Tensor) -> Tensor:
+        """What the network makes of its input."""
+        return (self.network(x) if self._fused is None else self._fused(x)).float()
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """One step: [B, D] and the state before it -> outputs [B, ...] and the state after it."""
@@ -41,7 +51,7 @@ class Branch(nn.Module):
             assert state is not None
             x, state = self.memory.step(x, state)
             state = state.float()
-        return self.network(x).float(), state
+        return self.through(x), state
 
     def remember(self, x: Tensor, state: Tensor) -> Tensor:
         """The state after one step, without what the network makes of it."""
@@ -60,7 +70,7 @@ class Branch(nn.Module):
 
     def sequence(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> Tensor:
         """The outputs of [T, B, D], see `recalled`."""
-        return self.network(self.recalled(x, state, starts)).float()
+        return self.through(self.recalled(x, state, starts))
 
 
 class SideBySide(nn.Module):

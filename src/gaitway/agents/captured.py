@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -43,17 +44,31 @@ class Captured(Around):
         self._stages: dict[tuple[Any, ...], _Stage] = {}
 
     def step(self, ws: Workspace, t: int, **options: Any) -> None:
+        self.prepared_step(ws, options)(t)
+
+    def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
+        run: Callable[[int], None] | None = None
+
+        def step(t: int) -> None:
+            nonlocal run
+            if run is None:  # only now there is something to read
+                run = self._stage(ws, options).prepared(ws)
+            run(t)
+
+        return step
+
+    def _stage(self, ws: Workspace, options: Mapping[str, Any]) -> _Stage:
         key = (ws.B, *sorted((name, str(value)) for name, value in options.items() if name != "generator"))
         stage = self._stages.get(key)
         if stage is None:
             stage = self._stages[key] = _Stage(self.agent, self.execution, ws, options)
-        stage.run(ws, t)
+        return stage
 
 
 class _Stage:
     """One row of the workspace at a fixed address, and the program that plays on it."""
 
-    def __init__(self, agent: Agent, execution: Execution, ws: Workspace, options: dict[str, Any]) -> None:
+    def __init__(self, agent: Agent, execution: Execution, ws: Workspace, options: Mapping[str, Any]) -> None:
         self.carried = tuple(name for name in agent.writes if ws.may_have_extra_row(name))
         self.reads = (*agent.reads, *self.carried)
         self.writes = tuple(name for name in agent.writes if name not in self.carried)
@@ -69,11 +84,16 @@ class _Stage:
             lambda: agent.step(self.row, 0, **options), f"the step of {type(agent).__name__}", generators
         )
 
-    def run(self, ws: Workspace, t: int) -> None:
-        for name in self.reads:
-            self.row.put(name, 0, ws.at(name, t))
-        self.program()
-        for name in self.writes:
-            ws.put(name, t, self.row.at(name, 0))
-        for name in self.carried:
-            ws.put(name, t + 1, self.row.at(name, 1))
+    def prepared(self, ws: Workspace) -> Callable[[int], None]:
+        """A function of t: take the row in, play, write what came of it."""
+        written = (*self.writes, *self.carried)
+        shifts = [int(name in self.carried) for name in written]
+        take, put = self.row.copiers(self.reads, [0] * len(self.reads)), ws.copiers(written, shifts)
+        found = [self.row.at(name, shift) for name, shift in zip(written, shifts, strict=True)]
+
+        def run(t: int) -> None:
+            take(0, [ws.at(name, t) for name in self.reads])
+            self.program()
+            put(t, found)
+
+        return run

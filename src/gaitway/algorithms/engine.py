@@ -149,6 +149,8 @@ class Engine:
         device = self.parameters.value.device
         self.execution = execution or Execution(ExecutionConfig("eager"), device)
         self.loss = self.execution.compiled(loss)
+        # pieces of the gradient and the whole of it in one compiled function would be two names of one memory
+        self._finish = self._settle if self._clipped else self.execution.compiled(self._settle)
         self.direct: DirectGradientFunction | None = None
         """If set, called instead of `loss`: writes the gradient itself and returns the statistics."""
         self.mask: Tensor | None = None
@@ -176,6 +178,7 @@ class Engine:
         """Whether steps count their statistics; a loss that sees it is off may leave them out."""
         self.statistics: tuple[str, ...] = ()
         self.totals = torch.zeros(0, device=device)
+        self._places = torch.zeros(0, dtype=torch.int64, device=device)
         self._one = torch.ones((), device=device)
 
     def step(self, batch: Batch) -> None:
@@ -191,9 +194,16 @@ class Engine:
     def apply(self, statistics: dict[str, Tensor]) -> None:
         """What follows the backward pass: clip, move the parameters by the gradient that lies there, count."""
         statistics = self.share(statistics)
-        gradient = self.parameters.gradient
         if self.mask is not None:
-            gradient.mul_(self.mask)
+            self.parameters.gradient.mul_(self.mask)
+        if self.tells and not self.statistics:
+            self._name_statistics(statistics)
+        self._finish(self.parameters.gradient, self.learning_rate, self.totals, statistics)
+        self.optimiser.step()
+
+    def _settle(self, gradient: Tensor, rate: Tensor, totals: Tensor, statistics: dict[str, Tensor]) -> None:
+        """Limit the gradient's norm, let the rate be adapted and add up statistics: passes over numbers that wait for
+        each other, which a compiler makes a few of."""
         norm = torch.linalg.vector_norm(gradient) if self.tells or self.max_grad_norm is not None else None
         if self._clipped:
             statistics = statistics | self._clip_apart()
@@ -201,11 +211,12 @@ class Engine:
             assert norm is not None
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         if self.before_step is not None:
-            self.before_step(statistics, self.learning_rate)
-        self.optimiser.step()
+            self.before_step(statistics, rate)
         if self.tells:
             assert norm is not None
-            self._add(statistics | {"gradient_norm": norm})
+            found = statistics | {"gradient_norm": norm}
+            # behind the number of steps they are of: a recorded step must count itself
+            totals += self._side_by_side([self._one, *(found[name].detach() for name in self.statistics)])
 
     def share(self, statistics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Where several processes train together, let gradient and statistics be their means over all of them: one
@@ -275,12 +286,21 @@ class Engine:
             for own, part in zip(held, parts, strict=True):
                 own[name].copy_(part)
 
-    def _add(self, statistics: dict[str, Tensor]) -> None:
-        """Sums, behind the number of steps they are of: a recorded step must count itself."""
-        if not self.statistics:
-            self.statistics = tuple(statistics)
-            self.totals = torch.zeros(1 + len(statistics), device=self.learning_rate.device)
-        self.totals += torch.stack([self._one, *(statistics[name].detach() for name in self.statistics)])
+    def _side_by_side(self, numbers: Sequence[Tensor]) -> Tensor:
+        """Numbers [] as one vector."""
+        if not torch.compiler.is_compiling():
+            return torch.stack(list(numbers))
+        vector = torch.zeros_like(self.totals)  # a compiler copies what is stacked one by one, but fuses choices
+        for place, number in enumerate(numbers):
+            vector = torch.where(self._places == place, number, vector)
+        return vector
+
+    def _name_statistics(self, statistics: dict[str, Tensor]) -> None:
+        """Make room for the sums of what the first step tells."""
+        norms = [f"gradient_norm/{name}" for name in self._clipped]
+        self.statistics = (*statistics, *norms, "gradient_norm")
+        self.totals = torch.zeros(1 + len(self.statistics), device=self.learning_rate.device)
+        self._places = torch.arange(len(self.totals), device=self.learning_rate.device)
 
 
 class JointEngine:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.actor_critic import ActorCritic
+from gaitway.agents.branch import Branch
 from gaitway.algorithms.algorithm import (
     LossTerm,
     NotNegativeCoefficient,
@@ -181,6 +182,7 @@ class PPO:
             self.engine.mask = self.engine.parameters.mask(self.engine.parameters.names)
             self._critic_alone = self.engine.parameters.mask(policy.critic_parameters())
         self._direct = DirectGradient.of(policy, self.terms, self.execution)
+        self._fuse()
         self._prepare = self.execution.program(self._prepare_rollout, "PPO's preparation of a rollout")
         self._estimate = self.execution.program(self._estimate_advantages, "PPO's new estimate of advantages")
         drawn = [] if self.noise is None else [self.noise.generator]
@@ -237,6 +239,7 @@ class PPO:
         # a path written by hand stands in for the policy's own methods only as long as these are the ones it knows
         direct = self._direct is not None and self._direct.suits(self.policy)
         self.engine.direct = self._direct if direct and (here().is_alone or "env/valid" not in data) else None
+        self._fuse()
         self.prepare(data)
         last_epoch = config.epochs
         for epoch in range(config.epochs):
@@ -262,6 +265,12 @@ class PPO:
             metrics["std_at_bound"] = self.policy.head.at_bound(params) / std.numel()
         self.policy.update_normalisers(data)
         return metrics
+
+    def _fuse(self) -> None:
+        """The same of layers that are one kernel with what stands behind them."""
+        for branch in (self.policy.actor, self.policy.critic):
+            if isinstance(branch, Branch):
+                branch.fuse(self.execution.fuses)
 
     def prepare(self, data: Workspace) -> dict[str, Tensor]:
         """The fields that minibatches are cut from: network inputs, old log-probabilities, advantages, returns."""

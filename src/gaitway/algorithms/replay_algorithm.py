@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gaitway.algorithms.algorithm import Batch, Now
 from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.core.config import configuration
-from gaitway.core.execution import Execution
+from gaitway.core.execution import Execution, Program
 from gaitway.core.ranges import Count, NotNegative, Positive, Share, WholeNumber
 from gaitway.core.ranks import own_stream
 from gaitway.core.seeding import restore_stream
@@ -43,9 +43,9 @@ class ReplayConfig:
     """Steps of every environment between updates."""
     iteration_steps: Count = 1000
     """Environment steps, of all environments together, between log lines."""
-    overlap: bool = False
+    overlap: bool | Literal["auto"] = False
     """Make the updates of a round while the next step is simulated, so that a GPU learns while the CPU simulates. The
-    policy then acts one round behind, in every run alike."""
+    policy then acts one round behind, in every run alike. `auto`: where a GPU learns and the CPU simulates."""
     gamma: Share = 0.99
     """Discount."""
     n_step: Count = 1
@@ -56,7 +56,7 @@ class ReplayConfig:
     weight_decay: NotNegative = 0.0
     adam_eps: Positive = 1e-8
     updates_per_program: Count = 16
-    """Updates recorded together as one CUDA graph; what is left over runs one by one."""
+    """Updates recorded together as one CUDA graph, at most; a round with fewer has a recording of its own."""
 
     def __post_init__(self) -> None:
         if self.replay_size < self.batch_size:
@@ -80,6 +80,8 @@ class Draw(NamedTuple):
 
 NO_DRAWS: Mapping[str, Draw] = {}
 NO_DECISIONS: Decisions | None = None
+MOST_RESTS = 3
+"""Numbers of left-over updates that get a recording; others run one by one."""
 
 
 class AnnotatedRewards(Protocol):
@@ -141,7 +143,9 @@ class ReplayAlgorithm:
             {name: torch.zeros(draw.shape, device=self.device) for name, draw in self.draws.items()}
             for _ in range(together)
         ]
-        self._many = self.execution.program(self._learn_many, f"{together} updates of {name}")
+        self._many = self._program(together)
+        self._rest: dict[int, Program] = {}
+        """Recordings of fewer updates, by their number: what is left over, or all that a round has."""
         self._single = [
             self.execution.program(partial(self._learn_one, phase), f"an update of {name}") for phase in range(cycle)
         ]
@@ -205,14 +209,9 @@ class ReplayAlgorithm:
         self._has_news |= updates > 0
         left = updates
         while left:
-            if self.updates % self.cycle == 0 and left >= len(self._index):
-                made = len(self._index)
-                self._draw(made)
-                self._many()
-            else:
-                made = 1
-                self._draw(1)
-                self._single[self.updates % self.cycle]()
+            made, program = self._next(left)
+            self._draw(made)
+            program()
             self.updates += made
             left -= made
 
@@ -335,8 +334,26 @@ class ReplayAlgorithm:
         self._forget_programs()
 
     def _forget_programs(self) -> None:
-        for program in (self._many, *self._single):
+        for program in (self._many, *self._single, *self._rest.values()):
             program.forget()
+
+    def _program(self, updates: int) -> Program:
+        name = f"{updates} updates of {type(self).__name__}"
+        return self.execution.program(partial(self._learn_many, updates), name)
+
+    def _next(self, left: int) -> tuple[int, Program]:
+        """How many of the updates that are left come next, and what makes them: as many as can be recorded together."""
+        together, phase = len(self._index), self.updates % self.cycle
+        if phase == 0 and left >= together:
+            return together, self._many
+        rest = left - left % self.cycle
+        if phase or rest < 2 or not self.execution.captures:
+            return 1, self._single[phase]
+        if rest not in self._rest:
+            if len(self._rest) == MOST_RESTS:
+                return 1, self._single[phase]
+            self._rest[rest] = self._program(rest)
+        return rest, self._rest[rest]
 
     def _draw(self, updates: int) -> None:
         """Indices and noise of the next `updates` updates, into memory that recordings read."""
@@ -349,9 +366,9 @@ class ReplayAlgorithm:
             for name, draw in self.draws.items():
                 draw.fill(noise[name], self.generator)
 
-    def _learn_many(self) -> None:
-        for number, (index, noise) in enumerate(zip(self._index, self._noise, strict=True), start=1):
-            self._tell(self.tells_always or number == len(self._index))
+    def _learn_many(self, updates: int) -> None:
+        for number, (index, noise) in enumerate(zip(self._index[:updates], self._noise, strict=False), start=1):
+            self._tell(self.tells_always or number == updates)
             self.learn(index, noise, (number - 1) % self.cycle)
 
     def _learn_one(self, phase: int) -> None:

@@ -29,6 +29,12 @@ WARM_UP_CALLS = 2
 """Eager calls before a recording: the first makes what is made lazily, the second finds everything in place."""
 
 _making = threading.Lock()  # recordings and compilations: one at a time in a process
+_fused = False
+
+
+def products_are_fused() -> bool:
+    """Whether a product and what stands behind it may be one kernel here: in compiled programs in TF32 on a GPU."""
+    return _fused
 
 
 @configuration
@@ -77,6 +83,8 @@ class Execution:
             raise ValueError(f"execution.mode is {self.mode}, but CUDA graphs need a GPU; use eager or compiled")
         if self.precision == "tf32" and not on_gpu:
             raise ValueError("execution.precision is tf32, which only a GPU has; use fp32 or bf16")
+        self.fuses = self.compiles and on_gpu and self.precision == "tf32"
+        """Whether `nn/fused_dense.py` takes the place of plain layers."""
         self._stream = torch.cuda.Stream(self.device) if self.captures else None
 
     def program(self, function: Callable[[], None], name: str, generators: Sequence[torch.Generator] = ()) -> Program:
@@ -96,8 +104,8 @@ class Execution:
         if self.device.type != "cuda" and self.precision == "fp32":
             yield
             return
-        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        _set_products("highest" if self.precision == "fp32" else "high", self.precision != "fp32")
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, _fused
+        _set_products("highest" if self.precision == "fp32" else "high", self.precision != "fp32", self.fuses)
         try:
             if self.precision == "bf16":
                 with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
@@ -273,9 +281,11 @@ class _Compiled:
         return self.function(*arguments)  # an error of the function itself shows here, in its own words
 
 
-def _set_products(matmul: str, cudnn: bool) -> None:
+def _set_products(matmul: str, cudnn: bool, fused: bool) -> None:
+    global _fused
     torch.set_float32_matmul_precision(matmul)
     torch.backends.cudnn.allow_tf32 = cudnn
+    _fused = fused
 
 
 def _name(function: Callable[..., Any]) -> str:

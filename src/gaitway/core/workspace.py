@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gaitway.core import transitions as _transitions
 from gaitway.core.indexing import check_name, check_span, column_index, common_size, unknown_variable
-from gaitway.core.storage import Columns, FreeRows, Preallocated, Storage, Variable
+from gaitway.core.storage import Columns, FreeRows, Preallocated, Storage, Together, Variable
 
 __all__ = ["Variable", "Workspace"]
 
@@ -79,6 +79,20 @@ class Workspace:
         if isinstance(storage, Preallocated):
             return storage.copier()
         return lambda t, value: self.put(name, t, value.clone())
+
+    def copiers(self, names: Sequence[str], shifts: Sequence[int]) -> Callable[[int, Sequence[Tensor]], None]:
+        """`copier` of several variables at once, each with what is added to t for it."""
+        stored = [self._variables.get(name) for name in names]
+        dense = [each for each in stored if isinstance(each, Preallocated) and each.device.type == "cuda"]
+        if len(dense) == len(stored) and type(self) is Workspace:  # others want to see every write
+            return Together(dense, shifts)
+        puts = [(self.copier(name), shift) for name, shift in zip(names, shifts, strict=True)]
+
+        def put(t: int, values: Sequence[Tensor]) -> None:
+            for (each, shift), value in zip(puts, values, strict=True):
+                each(t + shift, value)
+
+        return put
 
     def at(self, name: str, t: int) -> Tensor:
         """Row t of variable `name`, `[B, *e]`: the very tensor that was put (growing), else a view."""

@@ -132,41 +132,38 @@ class Advance(_EnvPart):
     def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         world = self._world[0]
         # copies, because the environment will use the memory of its results again
-        put_reward, put_terminated, put_truncated, put_valid = (
-            ws.copier(f"env/{name}") for name in ("reward", "terminated", "truncated", "valid")
-        )
-        metrics = [(name, ws.copier(f"env/metric/{name}")) for name in world.metrics]
-        obs = [(group, ws.copier(f"env/obs/{group}")) for group in world.groups]
-        final_obs = [(group, ws.copier(f"env/final_obs/{group}")) for group in world.groups if world.final_obs]
+        metrics, groups = list(world.metrics), list(world.groups)
+        ended = groups if world.final_obs else []
+        names = ["env/reward", "env/terminated", "env/truncated", *(f"env/metric/{name}" for name in metrics)]
+        names += [*(f"env/obs/{group}" for group in groups), *(f"env/final_obs/{group}" for group in ended)]
+        put = ws.copiers(names, [int(name.startswith("env/obs/")) for name in names])
+        put_valid = ws.copier("env/valid")
 
         def step(t: int) -> None:
             action = ws.at("action", t)
             if world.meanwhile is not None:
-                action = fetched(action, world.meanwhile)
+                action = fetched(action, world.meanwhile, to_host=not world.env.is_on_device)
             started = time.perf_counter()
             result = world.env.step(action)
             world.simulation_seconds += time.perf_counter() - started
             world.current = result.obs
             world.note(t, result)
-            put_reward(t, result.reward.float())
-            put_terminated(t, result.terminated)
-            put_truncated(t, result.truncated)
+            values = [result.reward.float(), result.terminated, result.truncated]
+            values += [result.metrics[name].float() for name in metrics]
+            values += [result.obs[group] for group in groups]
+            values += [result.final_obs[group] for group in ended]
+            put(t, values)
             if result.valid is not None:
                 put_valid(t, result.valid)
-            for name, put in metrics:
-                put(t, result.metrics[name].float())
-            for group, put in obs:
-                put(t + 1, result.obs[group])
             world.written = t + 1
-            for group, put in final_obs:
-                put(t, result.final_obs[group])
 
         return step
 
 
-def fetched(action: Tensor, meanwhile: Callable[[], None]) -> Tensor:
-    """The action on the CPU. What `meanwhile` starts on a device is queued behind the action and not waited for."""
-    if not action.is_cuda:
+def fetched(action: Tensor, meanwhile: Callable[[], None], to_host: bool = True) -> Tensor:
+    """The action on the CPU, or with `to_host=False` where it is. What `meanwhile` starts on a device is queued behind
+    the action and not waited for."""
+    if not action.is_cuda or not to_host:
         meanwhile()
         return action
     here = torch.empty(action.shape, dtype=action.dtype, pin_memory=True)

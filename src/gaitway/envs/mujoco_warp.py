@@ -82,7 +82,7 @@ class WarpEnv(VecEnv):
             raise WarpError(f"env.simulator is warp, but {reason}, or use env.simulator=mujoco")
         self.task, self.num_envs, self.device = task, num_envs, torch.device(device)
         self.num_threads, self.purpose = num_threads, purpose
-        on_gpu = self.device.type == "cuda"
+        self.is_on_device = on_gpu = self.device.type == "cuda"
         self._tensors = tensors = task.on_tensors(torch.zeros(0, device=self.device))
         self.capacity = capacity or probed_capacity(task)
         self.spec = dataclasses.replace(

@@ -372,6 +372,8 @@ class VecEnv:
     spec: EnvSpec
     num_envs: int
     device: torch.device
+    is_on_device: bool = False
+    """Whether a GPU simulates; False: the CPU does, and results are sent to `device`."""
     recipe: Callable[[], VecEnv] | None = None
     """Makes another environment like this one; set by `make_env`. Copies, also those sent to other processes, are made
     by calling it and loading this environment's state, because simulators cannot be cloned."""

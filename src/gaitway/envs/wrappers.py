@@ -31,7 +31,7 @@ class Wrapper(VecEnv):
         self.env = env
         self.spec = env.spec
         self.num_envs = env.num_envs
-        self.device = env.device
+        self.device, self.is_on_device = env.device, env.is_on_device
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
         return self.shown(self.env.reset(seed))

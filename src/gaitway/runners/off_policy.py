@@ -90,7 +90,8 @@ class OffPolicyRunner(Runner):
         self._now = Now()
         self._steps_left = 1
         """Steps of the present round that are still to be simulated."""
-        if algorithm.config.overlap:
+        self._overlaps = overlaps(algorithm, env)
+        if self._overlaps:
             self.world.meanwhile = self._learn_meanwhile
 
     def resume(self, which: str = "last", *, fresh_replay: bool = False) -> int:
@@ -214,7 +215,7 @@ class OffPolicyRunner(Runner):
             self.cast.collected(ws, start, stop)
             clock["learn"] += time.perf_counter() - played
             self._pending += self._updates_due(counted_steps(ws, start, stop))
-            if not config.overlap or stop == ws.T:
+            if not self._overlaps or stop == ws.T:
                 self._learn()
 
     def _annotate(self, start: int, stop: int) -> None:
@@ -295,6 +296,12 @@ class OffPolicyRunner(Runner):
             raise ValueError("the replay of this state lies in a run folder; pass folder=RunFolder.open(...)")
         else:
             self.journal.read(self.replay, state["replay"])
+
+
+def overlaps(algorithm: ReplayAlgorithm, env: VecEnv) -> bool:
+    """Whether updates are made while the next step is simulated."""
+    asked = algorithm.config.overlap
+    return algorithm.device.type == "cuda" and not env.is_on_device if asked == "auto" else asked
 
 
 def replay_memory(algorithm: ReplayAlgorithm) -> str:

@@ -52,6 +52,7 @@ class BraxEnv(ForeignEnv):
     ) -> None:
         compiled, self._keys, self._array = compiled or _jit(), keys or _jax_keys, array or _jax_array
         self.env, self.num_envs, self.device = env, num_envs, torch.device(device)
+        self.is_on_device = self.device.type == "cuda"
         self._reset, self._step = compiled(env.reset), compiled(env.step)
         self._state: Any = self._reset(self._keys(0, num_envs))
         info = self._state.info

@@ -63,6 +63,7 @@ class ManagerEnv(ForeignEnv):
                 f"{id} resets in the next step ({mode}); make it reset in the step that ends an episode"
             )
         self.num_envs, self.device = int(inner.num_envs), torch.device(inner.device)
+        self.is_on_device = self.device.type == "cuda"
         self._clip = clip_actions
         self._resets_here = not getattr(inner.cfg, "auto_reset", True)
         self._is_finite = bool(getattr(inner.cfg, "is_finite_horizon", False))

@@ -218,6 +218,7 @@ class TensorEnv(ForeignEnv):
                 raise UserCodeError(f"{type(env).__name__} has no {name!r}, which an rsl_rl environment has; add it")
         self.env, self.num_envs = env, int(env.num_envs)
         self.device = torch.device(getattr(env, "device", "cpu"))
+        self.is_on_device = self.device.type == "cuda"
         inner = getattr(env, "unwrapped", env)
         self._describe(
             id,

@@ -129,22 +129,25 @@ class LeggedOnTensors(TensorTask):
         self._write_model()
 
     def actuate(self, action: Tensor) -> None:
-        self._target = self.logic.act(action, self._physics)
+        target = self.logic.act(action, self._physics)
+        # of all substeps here, where it can be compiled, and not in the midst of physics
+        self._targets = self._delayed(target) if self._delays else [target]
+        if self._delays:
+            self._send(target)
         if self.logic.has_pushes:
             self.worlds.state["xfrc_applied"][:, self.view.base, :2] = self.logic.push()
 
     def advance(self) -> None:
         logic, worlds, substeps = self.logic, self.worlds, self._substeps
         for number in range(self.frame_skip):
-            worlds.ctrl.copy_(self._delayed(number) if self._delays else self._target)
+            if number < len(self._targets):
+                worlds.ctrl.copy_(self._targets[number])
             if self._records:
                 substeps.q[:, number] = worlds.qpos[:, logic.robot.positions]
                 substeps.qd[:, number] = worlds.qvel[:, logic.robot.velocities]
             worlds.step()
             if self._records:
                 substeps.torque[:, number] = self._physics.torque
-        if self._delays:
-            self._send()
 
     def outcome(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         return self.logic.judge(self._physics, self._substeps if self._records else None)
@@ -192,20 +195,23 @@ class LeggedOnTensors(TensorTask):
             position.copy_(middle)
             rotation.copy_(_matrices(turn))
 
-    def _delayed(self, number: int) -> Tensor:
-        """What the motors obey in this substep [B, A]: the target that was sent `delay` substeps ago."""
+    def _delayed(self, target: Tensor) -> list[Tensor]:
+        """What the motors obey in each substep [B, A]: the target that was sent `delay` substeps ago."""
         lag = torch.round(self.layout["delay"] / float(self.model.opt.timestep)).long()  # [B, 1]
-        found = self._target
-        for age in range(self._delays):
-            # the last entry of `sent` was sent in the substep before this step
-            back = self.memory["sent"][:, self._delays - 1 - age]
-            found = torch.where(lag - number == age + 1, back, found)
-        return found
+        obeyed = []
+        for number in range(self.frame_skip):
+            found = target
+            for age in range(self._delays):
+                # the last entry of `sent` was sent in the substep before this step
+                back = self.memory["sent"][:, self._delays - 1 - age]
+                found = torch.where(lag - number == age + 1, back, found)
+            obeyed.append(found)
+        return obeyed
 
-    def _send(self) -> None:
-        """Remember what was sent in the substeps of this step."""
+    def _send(self, target: Tensor) -> None:
+        """Remember what is sent in the substeps of this step."""
         sent, new = self.memory["sent"], min(self.frame_skip, self._delays)
-        kept = torch.cat((sent[:, new:], self._target[:, None].expand(-1, new, -1)), 1)
+        kept = torch.cat((sent[:, new:], target[:, None].expand(-1, new, -1)), 1)
         sent.copy_(kept)
 
 
