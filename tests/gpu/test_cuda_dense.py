@@ -21,6 +21,11 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _programs_fuse(monkeypatch):
+    monkeypatch.setattr(execution, "FUSES_PRODUCTS", True)
+
+
 @pytest.fixture
 def fused(monkeypatch):
     monkeypatch.setattr(execution, "_fused", True)

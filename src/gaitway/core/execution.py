@@ -29,6 +29,9 @@ WARM_UP_CALLS = 2
 """Eager calls before a recording: the first makes what is made lazily, the second finds everything in place."""
 
 _making = threading.Lock()  # recordings and compilations: one at a time in a process
+FUSES_PRODUCTS = False
+"""Whether `nn/fused_dense.py` takes the place of plain layers in compiled programs in TF32. Off until its kernels have
+been timed, and seen to be right, on a GPU: `benchmarks/gpu_dense.py`, `tests/gpu/test_cuda_dense.py`."""
 _fused = False
 
 
@@ -83,7 +86,7 @@ class Execution:
             raise ValueError(f"execution.mode is {self.mode}, but CUDA graphs need a GPU; use eager or compiled")
         if self.precision == "tf32" and not on_gpu:
             raise ValueError("execution.precision is tf32, which only a GPU has; use fp32 or bf16")
-        self.fuses = self.compiles and on_gpu and self.precision == "tf32"
+        self.fuses = FUSES_PRODUCTS and self.compiles and on_gpu and self.precision == "tf32"
         """Whether `nn/fused_dense.py` takes the place of plain layers."""
         self._stream = torch.cuda.Stream(self.device) if self.captures else None
 

@@ -25,9 +25,9 @@ from gaitway.version import __version__
 CONTRACT = "policy_contract.json"
 RUN_CONTRACT = "contract.json"
 FORMAT, FORMAT_VERSION = "gaitway export", 1
+"""Both also stand in `robot_runner.py`, which imports nothing of ours."""
 FACTS = ("gait", "scan")
 """What else a robot has to know, where there is such a thing: the gait that actions correct, the points of a scan."""
-"""Both also stand in `robot_runner.py`, which imports nothing of ours."""
 
 
 def contract_of(step: ActingStep, about: Mapping[str, Any]) -> dict[str, Any]:

@@ -310,3 +310,11 @@ def test_a_folder_of_clips_is_a_library(tmp_path):
     assert [clip.name for clip in library.clips] == ["a", "b"]
     assert library.fingerprint == MotionLibrary.load([tmp_path / "a", tmp_path / "b"]).fingerprint
     assert library.fingerprint != MotionLibrary.load(str(tmp_path / "a")).fingerprint
+
+
+def test_times_of_whole_frames_leave_as_much_as_is_asked():
+    clip = make_clip()  # 11 frames, 0.1 s apart
+    library = MotionLibrary([clip])
+    _, times = library.draw(np.random.default_rng(0), 500, ahead=0.34, between_frames=False)
+    np.testing.assert_allclose(times * 10, np.round(times * 10))
+    assert {round(10 * time) for time in times} == set(range(7))  # 0.7 s would leave 0.3 s

@@ -109,7 +109,11 @@ class MotionLibrary:
 
         Without `between_frames` it is the time of the nearest frame."""
         clip, times = self.place(generator.random(count), generator.random(count), ahead)
-        return clip, times if between_frames else np.round(times / self._dt[clip]) * self._dt[clip]
+        if between_frames:
+            return clip, times
+        dt = self._dt[clip]
+        last = np.where(self._loop[clip], np.inf, np.floor((self.durations[clip] - ahead) / dt + 1e-6))
+        return clip, np.minimum(np.round(times / dt), last) * dt
 
     def place(self, which: np.ndarray, when: np.ndarray, ahead: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """The clips and times that numbers in [0, 1) stand for, [n] each."""
