@@ -37,8 +37,9 @@ from gaitway.runners.callbacks import CALLBACKS
 from gaitway.runners.cast import AGENTS
 from gaitway.skills.bandits import BANDITS
 
+NEEDS_TRITON = "gaitway.nn.dense_kernels"
 for _module in pkgutil.walk_packages(gaitway.__path__, "gaitway."):
-    if not _module.name.endswith("__main__"):
+    if not _module.name.endswith("__main__") and _module.name != NEEDS_TRITON:
         importlib.import_module(_module.name)
 
 OURS = [cls for cls in CONFIGURATIONS if cls.__module__.startswith("gaitway.")]
