@@ -65,13 +65,7 @@ class Ranks:
         whole = tensor.new_empty((self.size, *tensor.shape))
         if self.is_alone:
             return whole.copy_(tensor)
-        if self.memory is not None and not tensor.is_cuda:
-            outside(partial(self._call, self.memory.gather, whole, tensor))
-            return whole
-        from torch import distributed
-
-        parts = list(whole.unbind())
-        outside(partial(self._call, distributed.all_gather, parts, tensor.contiguous(), group=self.data))
+        outside(partial(self._gather, whole, tensor.contiguous(), self.data))
         return whole
 
     def broadcast_(self, tensor: Tensor) -> Tensor:
@@ -174,13 +168,17 @@ class Ranks:
     def _told(self, tensor: Tensor) -> Tensor:
         """The CPU tensors of all ranks, [ranks, ...]."""
         whole = tensor.new_empty((self.size, *tensor.shape))
-        if self.memory is not None:
-            self._call(self.memory.gather, whole, tensor)
-        else:
-            from torch import distributed
-
-            self._call(distributed.all_gather, list(whole.unbind()), tensor, group=self.control)
+        self._gather(whole, tensor, self.control)
         return whole
+
+    def _gather(self, whole: Tensor, tensor: Tensor, group: Any) -> None:
+        """Write the tensors of all ranks into `whole` [ranks, ...], by `group` where they do not share memory."""
+        if self.memory is not None and not tensor.is_cuda:
+            self._call(self.memory.gather, whole, tensor)
+            return
+        from torch import distributed
+
+        self._call(distributed.all_gather, list(whole.unbind()), tensor, group=group)
 
     def _send(self, words: Tensor) -> None:
         from torch import distributed
