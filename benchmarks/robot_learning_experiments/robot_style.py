@@ -18,6 +18,10 @@ from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, expe
 ROBOT = "HalfCheetah-v5"
 JOINTS = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
 CLIPS = 20
+SHORT = {"env.options": {"max_episode_steps": 100}, "evaluation.env": {"options": {"max_episode_steps": 1000}}}
+"""Episodes of two seconds, of which 90 % begin within the clips; evaluations begin and end as the task says."""
+FRAMES = {"hidden": [256, 128], "between_frames": False}
+"""A small discriminator, on frames as they were recorded: six of them make a period."""
 
 
 def clips(job: Job, slower: float = 1.0) -> tuple[Path, LoadedRun]:
@@ -64,11 +68,14 @@ def imitated(weight: float = 1.0, slower: float = 1.0, **settings: Any) -> Arm:
         folder, teacher = clips(job, slower)
         starts, wanted = clips(job)[0], gait(teacher)
         features = {"name": "features", "features": "amp"}
+        style = {"name": "style", "motion": str(folder), "weight": weight, **FRAMES}
         trained = job.train(
             "ppo_halfcheetah",
             **{
                 "env.wrappers": [features, {"name": "starts", "motion": str(starts), "probability": 0.9}],
-                "rewards": [{"name": "task", "weight": 0}, {"name": "style", "motion": str(folder), "weight": weight}],
+                "rewards": [{"name": "task", "weight": 0}, style],
+                "algorithm.gamma": 0.95,
+                **SHORT,
                 "agent.observations": {"actor": ["policy"], "critic": ["policy"]},
                 "evaluation.interval": 0,
                 **settings,
