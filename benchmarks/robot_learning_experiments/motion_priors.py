@@ -12,6 +12,7 @@ from torch import Tensor
 from gaitway import LoadedRun, make_env
 from gaitway.algorithms.algorithm import Batch, DeviceNow, Now
 from gaitway.algorithms.imitation import Imitation
+from gaitway.cli.compose_run import compose_run
 from gaitway.core.workspace import Workspace
 from gaitway.envs.toys.controllers import follow_reference
 from gaitway.rewards.style import CURRENT, EXPERT, StyleReward
@@ -54,12 +55,11 @@ def oscillation(run: LoadedRun, episodes: int = 20) -> Figures:
     return {"frequency": float(np.median(peaks)), "amplitude": float(np.median(np.ptp(place, axis=0) / 2))}
 
 
-def oscillator(source: str = "style", **settings: Any) -> Arm:
+def oscillator(source: str = "style", style: Mapping[str, Any] | None = None, **settings: Any) -> Arm:
     def run(job: Job) -> Figures:
-        rewards: list[dict[str, Any]] = [{"name": "task", "weight": 0}]
-        options = {"motion": "oscillator", "hidden": [64, 64], "learning_rate": 1e-3, "gradient_penalty": 0}
-        rewards.append({"name": source, **options, "trunk_decay": 0, "head_decay": 0})
-        trained = job.train("ppo_oscillator_style", **{"rewards": rewards, "evaluation.interval": 0, **settings})
+        rewards = compose_run(["experiment=ppo_oscillator_style"])[0].rewards
+        changed = [rewards[0], {**rewards[1], "name": source, **(style or {})}]
+        trained = job.train("ppo_oscillator_style", **{"rewards": changed, "evaluation.interval": 0, **settings})
         found = last_of(trained, "reward/style", "style/score_expert", "style/score_policy")
         return oscillation(trained) | found
 
@@ -85,6 +85,7 @@ experiment(
         "untrained": oscillator(total_steps=2048),
         "labels swapped": oscillator(f"{__name__}:SwappedLabels"),
         "frozen discriminator": oscillator(f"{__name__}:FrozenDiscriminator"),
+        "flat discriminator": oscillator(style={"activation": "relu", "gradient_penalty": 3.0}),
     },
     claims=claims_of_style,
 )
