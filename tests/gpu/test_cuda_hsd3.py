@@ -59,7 +59,7 @@ def test_recorded_updates_equal_eager_ones(kind: str, mode: str, precision: str,
     eager.learn(480)
     recorded.load_state_dict(eager.state_dict())
     before = flat(eager).clone()
-    for updates in (8, 1, 8, 1, 8, 1, 8, 3):
+    for updates in (8, 1, 8, 1, 8, 1, 8, 1):  # statistics are of the last update of a recording, so both cut alike
         recorded.algorithm.update(recorded.replay, updates, Now())
         eager.algorithm.update(eager.replay, updates, Now())
     assert recorded.algorithm._many.is_recorded
