@@ -1,45 +1,55 @@
 """What a pre-training of skills came to: success of every task over time, floors, reachability against rollouts, speed.
 
     gaitway train experiment=walker_pretrain device=cuda run_dir=runs/walker_pretrain
-    python benchmarks/skills_pretrain.py runs/walker_pretrain --out benchmarks/results/walker_pretrain.json
+    gaitway bench skills_pretrain runs/walker_pretrain --early SKILLS --out benchmarks/results/walker_pretrain.json
 
-Nothing is run: the figures are those that the run logged. `--commit` names the code where the run could not.
-
-Of the Walker `ASKED` is asked. 0.75 and 0.85 had been set for rank 1; postures exist for at most 0.85 of its goals
-(`gaitway bench skills_bound`), so that after the first run, which ended at 0.78, both became 0.9 of that. Exit status
-1: one of them is missed.
+Two ways to count. *On fixed goals*: what the run logged, so many goals of each task, each to its end. *In play*: 620
+robots pursue goals for 300 steps, and those that ended by then count; a goal that is met soon makes room for another,
+so that this is more than the first by a tenth or so. It is the way in which what is asked of the Walker (`ASKED`) was
+found on a prototype, and is measured here of the run's skill file, of `--early`, its skill file of about 1e7 samples,
+and of random play. Exit status 1: something is missed, or `--early` is missing. `--commit` names the code where the run
+could not.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
+from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
 from scipy.stats import spearmanr
+from torch import Tensor
 
+from gaitway import make_env
+from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import rank
+from gaitway.envs.vec_env import Observation
 from gaitway.skills.skill_file import Skills
 
 SUCCESS, REACH = "eval/success/", "curriculum/r/"
-EARLY, LATE = 10_000_000, 25_000_000
+ROBOTS, STEPS, SEEDS = 620, 300, (7, 8, 9)
+"""Of play."""
 ASKED = {
     "tasks at 300,000 samples": 31,
-    "rank 1 at 1e7": 0.675,
+    "rank 1 at 1e7": 0.75,
     "rank 2 at 1e7": 0.30,
     "rank 3 at 1e7": 0.05,
-    "rank 1": 0.765,
+    "rank 1": 0.85,
     "rank 2": 0.45,
     "rank 3": 0.12,
     "x alone": 0.7,
-    "samples": LATE,
+    "samples": 25_000_000,
     "orders ranks 2 and 3": 0.7,
 }
-"""At least; "at 1e7": the first evaluation from `EARLY` on, else the last one."""
+"""At least; success in play."""
 LARGEST_GAP = 0.1
 """At most, between reachability and rollouts, the mean over the tasks."""
 
@@ -65,6 +75,40 @@ def reachability(reach: dict[str, float], success: dict[str, float]) -> dict[str
     }
 
 
+@torch.inference_mode()
+def in_play(act: Callable[[Observation], Tensor], robot: str) -> dict[str, Any]:
+    """Success of each task among goals that end within `STEPS` steps of `ROBOTS` robots, `SEEDS` together."""
+    met, over = Counter[int](), Counter[int]()
+    for seed in SEEDS:
+        with make_env(f"{robot}/skills", num_envs=ROBOTS, seed=seed, purpose="evaluation", rank_max=5) as env:
+            facts, obs = SkillFacts.of(env.spec), env.reset()
+            for _ in range(STEPS):
+                step = env.step(act(obs))
+                ends = step.metrics["last_step_of_task"] > 0
+                keys = step.metrics["task_key"].long()
+                over.update(keys[ends].tolist())
+                met.update(keys[ends & (step.metrics["reached_goal"] > 0)].tolist())
+                obs = step.obs
+    names = {facts.tasks.name_of(key): key for key in over}
+    success = {
+        task: round(met[names[task]] / over[names[task]], 4) for task in sorted(names, key=lambda t: (rank(t), t))
+    }
+    return {"by_rank": by_rank(success), "success": success, "goals": over.total()}
+
+
+def play_of(skills: Skills) -> dict[str, Any]:
+    """Of the mean actions of skills."""
+    found = in_play(lambda obs: skills.act(obs["observation"], obs["desired_goal"], obs["task"]), skills.facts.robot)
+    return {"env_steps": skills.origin.get("env_steps"), **found}
+
+
+def random_play(robot: str) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    with make_env(f"{robot}/skills") as env:
+        size = len(env.spec.action.names)
+    return in_play(lambda obs: torch.rand(len(obs["task"]), size, generator=generator) * 2.0 - 1.0, robot)
+
+
 def speed(rows: list[dict[str, float]]) -> dict[str, float]:
     """Samples per second of the whole run, and of its iterations alone (median over pairs of log lines)."""
     timed = [(row["step"], row["time/seconds"]) for row in rows if "time/seconds" in row]
@@ -77,7 +121,7 @@ def speed(rows: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def summary(run: Path, commit: str | None) -> dict[str, Any]:
+def summary(run: Path, commit: str | None, early: Path | None) -> dict[str, Any]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     skills = Skills.load(run)
     evaluations = [row for row in rows if any(name.startswith(SUCCESS) for name in row)]
@@ -94,21 +138,25 @@ def summary(run: Path, commit: str | None) -> dict[str, Any]:
         "floors": {kind: {task: round(p, 4) for task, p in found.items()} for kind, found in skills.floors.items()},
         "tasks": [[row["step"], row["curriculum/tasks"]] for row in reviews[:6]],
         "reachability": {"step": at["step"]} | reachability(picked(at, REACH), last),
+        "in_play": {
+            **({} if early is None else {"early": play_of(Skills.load(early))}),
+            "last": play_of(skills),
+            "random": random_play(skills.facts.robot),
+        },
         "samples_per_second": speed(rows),
     }
 
 
 def judged(result: dict[str, Any]) -> dict[str, Any]:
     """Every figure that is asked for, beside what was asked."""
-    evaluations, reach = result["evaluations"], result["reachability"]
-    early = next((each for each in evaluations if each["step"] >= EARLY), evaluations[-1])
-    last = evaluations[-1]
+    reach, play = result["reachability"], result["in_play"]
+    early = play.get("early", {"by_rank": {}})["by_rank"]
     found = {
         "tasks at 300,000 samples": max(tasks for step, tasks in result["tasks"] if step <= 300_000),
-        **{f"rank {n} at 1e7": early["by_rank"][str(n)] for n in (1, 2, 3)},
-        **{f"rank {n}": last["by_rank"][str(n)] for n in (1, 2, 3)},
-        "x alone": last["success"]["1"],
-        "samples": last["step"],
+        **{f"rank {n} at 1e7": early.get(str(n), math.nan) for n in (1, 2, 3)},
+        **{f"rank {n}": play["last"]["by_rank"][str(n)] for n in (1, 2, 3)},
+        "x alone": play["last"]["success"]["1"],
+        "samples": result["evaluations"][-1]["step"],
         "orders ranks 2 and 3": reach["spearman_ranks_2_and_3"],
     }
     rows = {
@@ -121,12 +169,15 @@ def judged(result: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
+    parser.add_argument("--early", type=Path, default=None, help="the run's skill file of about 1e7 samples")
     parser.add_argument("--commit", default=None)
     parser.add_argument("--out", type=Path, default=None)
     found = parser.parse_args()
-    result = summary(found.run, found.commit)
+    result = summary(found.run, found.commit, found.early)
     for each in result["evaluations"]:
         print(f"{each['step']:>12,}  by rank", "  ".join(f"{n}: {p:.3f}" for n, p in each["by_rank"].items()))
+    for name, each in result["in_play"].items():
+        print(f"{name:>12}  in play", "  ".join(f"{n}: {p:.3f}" for n, p in each["by_rank"].items()))
     last = result["evaluations"][-1]["success"]
     for task, p in last.items():
         floors = "  ".join(f"{kind} {listed.get(task, float('nan')):.2f}" for kind, listed in result["floors"].items())
