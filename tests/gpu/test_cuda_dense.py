@@ -60,7 +60,8 @@ def test_layers_and_their_gradients_are_those_of_float64(fused, sizes, rows, kin
     expected = torch.autograd.grad((h * gradient).sum(), exact)
     for one, other in zip(torch.autograd.grad((found * gradient).sum(), wanted), expected, strict=True):
         apart = float((one - other).norm() / other.norm().clamp(min=1e-6))
-        assert apart < (4e-3 if kind == "elu" else 2e-2)  # where a rectifier bends, rounding decides
+        # where a rectifier bends, rounding decides: of 2,000 units one or two are on its other side, sqrt(1e-3) = 3e-2
+        assert apart < (4e-3 if kind == "elu" else 6e-2), (one.shape, apart)
 
 
 def test_a_recording_gives_the_same_bits(fused):

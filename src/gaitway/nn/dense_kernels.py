@@ -60,7 +60,7 @@ def _activated(x, kind: tl.constexpr):
     if kind == 1:
         # exp(x) - 1 has few digits near 0
         near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0)))
-        below = tl.where(x > -0.02, near, tl.exp(tl.minimum(x, 0.0)) - 1.0)
+        below = tl.where(x > -0.02, near, tl.exp(x) - 1.0)  # no minimum before it, which would lose NaN too
         x = tl.where(x > 0.0, x, below)
     if kind == 2:
         x = tl.where(x < 0.0, 0.0, x)  # not a maximum, which would make 0 of what is not a number
