@@ -10,30 +10,20 @@ difference of means. On the CPU, where both are slow alike, because numbers alon
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from _rounds import machine, revision, write
-from precision_parity import _p_value
+from precision_parity import final_return, p_value
 
 TASKS = {"sac_pendulum": ["total_steps=8000", "env.num_envs=4"]}
 
 
 def train(task: str, overlap: bool, seed: int, folder: Path) -> float:
-    run = folder / f"{task}_{overlap}_{seed}"
-    settings = [f"experiment={task}", *TASKS[task], f"seed={seed}", f"run_dir={run}", f"algorithm.overlap={overlap}"]
+    settings = [f"experiment={task}", *TASKS[task], f"seed={seed}", f"algorithm.overlap={overlap}", "logging.code=none"]
     settings += ["evaluation.interval=0", "evaluation.stochastic=false", "torch_threads=1", "env.num_threads=1"]
-    command = [sys.executable, "-m", "gaitway.cli.main", "train", *settings, "logging.code=none", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{run.name}: {done.stderr.strip().splitlines()[-1]}")
-    last = json.loads((run / "summary.json").read_text())["last"]["return"]
-    print(f"{run.name}: {last:.1f}", file=sys.stderr, flush=True)
-    return float(last)
+    return final_return(folder / f"{task}_{overlap}_{seed}", settings)
 
 
 def main() -> None:
@@ -55,7 +45,7 @@ def main() -> None:
                 "overlapped": {
                     "returns": overlapped,
                     "mean": float(np.mean(overlapped)),
-                    "p_value": _p_value(overlapped, waiting),
+                    "p_value": p_value(overlapped, waiting),
                 },
             }
             write(options.out, result)

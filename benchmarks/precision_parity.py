@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,17 +37,21 @@ MODES = {
 }
 
 
-def train(task: str, mode: str, precision: str, seed: int, device: str, folder: Path) -> float:
-    run = folder / f"{task}_{mode}_{precision}_{seed}"
-    settings = [f"experiment={task}", *TASKS[task], f"seed={seed}", f"device={device}", f"run_dir={run}"]
-    settings += [f"execution.mode={mode}", f"execution.precision={precision}", "evaluation.stochastic=false"]
-    command = [sys.executable, "-m", "gaitway.cli.main", "train", *settings, "--quiet"]
+def final_return(run: Path, settings: Sequence[str]) -> float:
+    """Train with `settings` in a process of its own; the return of the last evaluation of the folder `run`."""
+    command = [sys.executable, "-m", "gaitway.cli.main", "train", *settings, f"run_dir={run}", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{run.name}: {done.stderr.strip().splitlines()[-1]}")
     found = json.loads((run / "summary.json").read_text())["last"]["return"]
     print(f"{run.name}: {found:.1f}", file=sys.stderr, flush=True)
     return float(found)
+
+
+def train(task: str, mode: str, precision: str, seed: int, device: str, folder: Path) -> float:
+    settings = [f"experiment={task}", *TASKS[task], f"seed={seed}", f"device={device}", "evaluation.stochastic=false"]
+    settings += [f"execution.mode={mode}", f"execution.precision={precision}"]
+    return final_return(folder / f"{task}_{mode}_{precision}_{seed}", settings)
 
 
 def main() -> None:
@@ -74,14 +79,14 @@ def main() -> None:
             name: {
                 "returns": values,
                 "mean": float(np.mean(values)),
-                "p_value": _p_value(values, reference),
+                "p_value": p_value(values, reference),
             }
             for name, values in found.items()
         }
     write(options.out, result)
 
 
-def _p_value(values: list[float], reference: list[float]) -> float:
+def p_value(values: list[float], reference: list[float]) -> float:
     if np.allclose(values, reference):
         return 1.0
 
