@@ -7,7 +7,7 @@ import torch
 from replay_cases import KINDS, filled, make, parameters
 from torch.testing import assert_close
 
-from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.algorithm import Now, Schedule
 from gaitway.algorithms.replay_algorithm import MOST_RESTS, ReplayConfig
 from gaitway.core.execution import Program
 
@@ -110,3 +110,20 @@ def test_settings_that_make_no_sense_are_refused_with_their_name(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         dataclasses.replace(ReplayConfig(), **wrong)
+
+
+@pytest.mark.parametrize("kind", ["ddpg", "td3", "td3_bc"])
+def test_rates_follow_their_schedules_and_a_flat_one_is_its_number(kind):
+    falling, flat = Schedule(1e-2, 1e-4, 1000, "exponential", "steps"), Schedule(1e-3, 1e-3, 1000, "linear", "steps")
+    one = make(kind, actor_learning_rate=falling, critic_learning_rate=1e-3)
+    other = make(kind, actor_learning_rate=1e-3, critic_learning_rate=flat)
+    same = make(kind, actor_learning_rate=1e-3, critic_learning_rate=1e-3)
+    for steps, rate in ((0, 1e-2), (500, 1e-3), (1000, 1e-4), (2000, 1e-4)):
+        one.update(filled(one), 2, Now(env_steps=steps))
+        told = one.metrics()
+        assert float(one.engines["actor"].learning_rate) == pytest.approx(rate)
+        assert float(told["learning_rate/actor"]) == pytest.approx(rate)
+        assert "learning_rate/critic" not in told
+    for learner in (other, same):
+        learner.update(filled(learner), 6, Now(env_steps=300))
+    assert torch.equal(parameters(other), parameters(same))

@@ -22,7 +22,7 @@ from sac_cases import (
 from torch import nn
 from torch.testing import assert_close
 
-from gaitway.algorithms.algorithm import Now
+from gaitway.algorithms.algorithm import Now, Schedule
 from gaitway.algorithms.direct_soft_steps import DirectSteps
 from gaitway.algorithms.sac import SACConfig, target_entropy
 from gaitway.algorithms.soft_steps import ContinuousSteps, DiscreteSteps
@@ -291,6 +291,27 @@ def test_metrics_are_means_since_the_last_call():
     assert sac.metrics() == {}
     sac.update(replay, 1, Now())
     assert metrics["loss/critic"] != sac.metrics()["loss/critic"]
+
+
+@pytest.mark.parametrize("way", ["direct", "autograd"])
+def test_rates_that_fall_are_those_of_each_update(way, monkeypatch):
+    """What two updates at 2e-3 and two at 1e-3 make is what a schedule makes that says so."""
+    if way == "autograd":
+        without_direct(monkeypatch)
+    rates = {"actor_learning_rate": 2e-3, "critic_learning_rate": 2e-3}
+    falling = {name: Schedule(2e-3, 1e-3, 100, "linear", "steps") for name in rates}
+    one, other = make(config=dataclasses.replace(SMALL, **falling)), make(config=dataclasses.replace(SMALL, **rates))
+    here, there = filled(one), filled(other)
+    for steps in (0, 100):
+        one.update(here, 2, Now(env_steps=steps))
+    other.update(there, 2, Now())
+    for name in ("actor", "critic"):
+        other.engines[name].set_learning_rate(1e-3)
+    other.update(there, 2, Now())
+    assert torch.equal(parameters(one), parameters(other))
+    constant = make(config=dataclasses.replace(SMALL, **rates))
+    constant.update(filled(constant), 4, Now())
+    assert not torch.equal(parameters(one), parameters(constant))
 
 
 def test_a_constant_temperature_stays():

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
-from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.algorithm import Batch, PositiveCoefficient
 from gaitway.algorithms.engine import FlatParameters
 from gaitway.algorithms.replay_algorithm import ReplayAlgorithm, ReplayConfig
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
-from gaitway.core.ranges import Positive, PositiveShare
+from gaitway.core.ranges import PositiveShare
 from gaitway.functional.soft_losses import critic_loss
 from gaitway.functional.value_losses import least_target
 from gaitway.nn.ensemble import constant_twin
@@ -37,8 +37,8 @@ class DDPGConfig(ReplayConfig):
     name: Literal["ddpg"] = "ddpg"
     tau: PositiveShare = 0.005
     """How far the targets follow each time the actor learns."""
-    actor_learning_rate: Positive = 1e-3
-    critic_learning_rate: Positive = 1e-3
+    actor_learning_rate: PositiveCoefficient = 1e-3
+    critic_learning_rate: PositiveCoefficient = 1e-3
 
 
 class DDPG(ReplayAlgorithm):

@@ -76,7 +76,7 @@ class DQN(ReplayAlgorithm):
         config = config or DQNConfig()
         super().__init__(policy, config, num_envs=num_envs, seed=seed, execution=execution)
         self.targets["values"] = FlatParameters(policy.target, target_of=policy.values)
-        self.values = self.engine(policy.learner(policy.values, "critic"), value_at(config.learning_rate, Now()))
+        self.values = self.engine(policy.learner(policy.values, "critic"), config.learning_rate)
         self.engines["values"] = self.values
         self.values.loss = self.execution.compiled(self._loss)
         self._error = torch.zeros(config.batch_size, device=self.device)
@@ -94,7 +94,6 @@ class DQN(ReplayAlgorithm):
     def update(self, replay: StepReplay, updates: int, now: Now) -> None:
         """Make `updates` updates, with a copy to the target whenever one is due."""
         self.policy.epsilon.fill_(value_at(self.config.epsilon, now))
-        self.values.set_learning_rate(value_at(self.config.learning_rate, now))
         if isinstance(replay, PrioritisedReplay):
             replay.set_beta(value_at(self.config.priority_correction, now))
         left, interval = updates, self.config.target_interval

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from gaitway.algorithms.algorithm import Batch, Now
+from gaitway.algorithms.algorithm import Batch, Now, PositiveCoefficient, Schedule, value_at
 from gaitway.algorithms.engine import Engine, FlatParameters, copied_state
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution, Program
@@ -128,6 +128,8 @@ class ReplayAlgorithm:
             _keep_freed_memory()
         self.engines: dict[str, Engine] = {}
         """What is learnt, by name."""
+        self._schedules: list[tuple[Engine, Schedule]] = []
+        """Learning rates that change, and whose they are."""
         self.targets: dict[str, FlatParameters] = {}
         """What follows slowly, by name."""
         self.modules: dict[str, nn.Module] = {"policy": policy}
@@ -206,6 +208,8 @@ class ReplayAlgorithm:
         Indices and noise are drawn update by update, so that how updates are grouped does not change what is learnt.
         """
         self._attach(replay)
+        for engine, schedule in self._schedules:
+            engine.set_learning_rate(schedule(now))
         self._has_news |= updates > 0
         left = updates
         while left:
@@ -224,6 +228,8 @@ class ReplayAlgorithm:
         for name, engine in self.engines.items():
             read = engine.read()
             found |= {f"{key}/{name}" if key == "gradient_norm" else key: value for key, value in read.items()}
+            if any(engine is other for other, _ in self._schedules):
+                found[f"learning_rate/{name}"] = engine.learning_rate.clone()
         return found
 
     def flat_parameters(self) -> list[Tensor]:
@@ -250,18 +256,22 @@ class ReplayAlgorithm:
 
     # For the leaf classes
 
-    def engine(self, module: nn.Module, learning_rate: float) -> Engine:
-        """An engine with the optimiser of the config; its `loss` is set once the parameters have found their place."""
+    def engine(self, module: nn.Module, learning_rate: PositiveCoefficient) -> Engine:
+        """An engine with the optimiser of the config; its `loss` is set once the parameters have found their place. A
+        rate that is a schedule is followed from round to round."""
         config = self.config
-        return Engine(
+        engine = Engine(
             module,
             unset_loss,
-            learning_rate=learning_rate,
+            learning_rate=value_at(learning_rate, Now()),
             max_grad_norm=config.max_grad_norm,
             optimiser=config.optimiser,
             eps=config.adam_eps,
             weight_decay=config.weight_decay,
         )
+        if isinstance(learning_rate, Schedule):
+            self._schedules.append((engine, learning_rate))
+        return engine
 
     def replay_options(self, device: torch.device | str | None = None) -> dict[str, Any]:
         """All arguments of the replay."""

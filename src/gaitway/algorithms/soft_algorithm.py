@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from gaitway.agents.soft_actor_critic import SoftActorCritic
+from gaitway.algorithms.algorithm import PositiveCoefficient
 from gaitway.algorithms.engine import Engine, FlatParameters
 from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
 from gaitway.core.config import configuration
@@ -25,8 +26,9 @@ class SoftConfig(ReplayConfig):
 
     tau: PositiveShare = 0.005
     """How far the targets follow at each update."""
-    actor_learning_rate: Positive = 3e-4
-    critic_learning_rate: Positive = 3e-4
+    actor_learning_rate: PositiveCoefficient = 3e-4
+    """A number, or a schedule of it, as the next one."""
+    critic_learning_rate: PositiveCoefficient = 3e-4
     temperature_learning_rate: Positive = 3e-4
     initial_temperature: Positive = 1.0
     target_entropy: Number | None = None

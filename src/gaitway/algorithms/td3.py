@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCritic
-from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.algorithm import Batch, PositiveCoefficient
 from gaitway.algorithms.ddpg import DDPG, DDPGConfig, Loss
 from gaitway.algorithms.replay_algorithm import Draw
 from gaitway.core.config import configuration
-from gaitway.core.ranges import Count, NotNegative, Positive
+from gaitway.core.ranges import Count, NotNegative
 from gaitway.functional.value_losses import smoothed_action
 
 
@@ -66,8 +66,8 @@ class TD3BCConfig(TD3Config):
     """TD3 that stays close to the behaviour it is shown: for learning from a dataset alone."""
 
     name: Literal["td3_bc"] = "td3_bc"  # type: ignore[assignment]
-    actor_learning_rate: Positive = 3e-4
-    critic_learning_rate: Positive = 3e-4
+    actor_learning_rate: PositiveCoefficient = 3e-4
+    critic_learning_rate: PositiveCoefficient = 3e-4
     value_weight: NotNegative = 2.5
     """What values weigh against imitation: 0 is behaviour cloning."""
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.diayn_policy import MEMORY, SKILL, DIAYNPolicy
-from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.algorithm import Batch, PositiveCoefficient
 from gaitway.algorithms.engine import JointEngine
 from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw
 from gaitway.algorithms.soft_algorithm import SoftAlgorithm, SoftConfig, Temperature
@@ -45,7 +45,7 @@ class DIAYNConfig(SoftConfig):
     name: Literal["diayn"] = "diayn"
     update_ratio: Positive = 0.1
     tau: PositiveShare = 0.01
-    discriminator_learning_rate: Positive = 3e-4
+    discriminator_learning_rate: PositiveCoefficient = 3e-4
     temperature_learning_rate: Positive = 1e-4
     initial_temperature: Positive = 0.1
     add_p_z: bool = True

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.algorithm import Batch, PositiveCoefficient
 from gaitway.algorithms.engine import Engine, FlatParameters
 from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw, ReplayAlgorithm, ReplayConfig, unset_loss
 from gaitway.core.config import configuration
@@ -31,8 +31,8 @@ class GoalSpaceLearnerConfig(ReplayConfig):
 
     tau: PositiveShare = 0.005
     """How far the target follows at each update."""
-    goal_learning_rate: Positive = 3e-4
-    critic_learning_rate: Positive = 3e-4
+    goal_learning_rate: PositiveCoefficient = 3e-4
+    critic_learning_rate: PositiveCoefficient = 3e-4
     temperature_learning_rate: Positive = 1e-4
     dense: bool = True
     """Learn from every step, up to the next decision (DynE); false: from decisions alone."""

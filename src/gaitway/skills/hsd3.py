@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from gaitway.algorithms.algorithm import Batch
+from gaitway.algorithms.algorithm import Batch, PositiveCoefficient
 from gaitway.algorithms.engine import JointEngine
 from gaitway.algorithms.replay_algorithm import Draw
 from gaitway.core.config import configuration
@@ -48,9 +48,9 @@ class HSD3Config(GoalSpaceLearnerConfig):
     """HSD-3: goal spaces and goals for frozen skills, learnt from the environment's reward."""
 
     name: Literal["hsd3"] = "hsd3"
-    space_learning_rate: Positive = 3e-4
+    space_learning_rate: PositiveCoefficient = 3e-4
     """Of the choice among goal spaces."""
-    critic_learning_rate: Positive = 1e-4
+    critic_learning_rate: PositiveCoefficient = 1e-4
     initial_temperature_c: Positive = 1.0
     """Weight of the goals' entropy, of every goal space, at first."""
     initial_temperature_d: Positive = 1.0

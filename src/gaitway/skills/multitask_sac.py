@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.agents.skill_policy import SkillPolicy
-from gaitway.algorithms.algorithm import Batch, Now
+from gaitway.algorithms.algorithm import Batch, Now, PositiveCoefficient
 from gaitway.algorithms.engine import FlatParameters, JointEngine
 from gaitway.algorithms.replay_algorithm import Draw
 from gaitway.algorithms.soft_algorithm import SoftAlgorithm, SoftConfig
@@ -57,8 +57,8 @@ class MultitaskSACConfig(SoftConfig):
     learning_starts: WholeNumber = 10_000
     gamma: Share | Literal["auto_horizon"] = "auto_horizon"  # type: ignore[assignment]
     """Discount; auto_horizon: 1 - 1/H for goals that may take H steps."""
-    actor_learning_rate: Positive = 1e-4
-    critic_learning_rate: Positive = 1e-4
+    actor_learning_rate: PositiveCoefficient = 1e-4
+    critic_learning_rate: PositiveCoefficient = 1e-4
     """Of critics and reachability."""
     temperature_learning_rate: Positive = 1e-4
     initial_temperature: Positive = 0.1
