@@ -64,6 +64,9 @@ def main() -> None:
                 write(result, out)
         os.chdir("/")
     print(json.dumps(result, indent=1))
+    disturbed = [result[name] for name in ("cancelled", "requeued") if name in result]
+    whole = result["all_equal"] and all(each["all_equal"] for each in disturbed)
+    sys.exit(0 if whole and result.get("cancelled", {}).get("both_stopped", True) else 1)
 
 
 def write(result: dict[str, Any], out: Path | None) -> None:
@@ -118,11 +121,13 @@ def cancelled(undisturbed: list[str]) -> dict[str, Any]:
     subprocess.run(["scancel", jobs[2], jobs[0]], check=True)
     code = driver.wait()
     rows = status("cancel")
+    both = rows[0]["state"] == "stopped" and rows[2]["state"] in ("stopped", "waiting")  # the third one never began
     subprocess.run([*GAITWAY, "sweep", "--resume", "cancel"], check=True)
     ends = fingerprints("cancel")
     return {
         "cancelled_at_step": gone, "driver": code, "states": [row["state"] for row in rows],
-        "steps": [row["steps"] for row in rows], "fingerprints": ends, "all_equal": ends == undisturbed,
+        "steps": [row["steps"] for row in rows], "both_stopped": both, "fingerprints": ends,
+        "all_equal": ends == undisturbed,
     }  # fmt: skip
 
 

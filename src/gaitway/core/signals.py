@@ -21,7 +21,15 @@ EXIT_INTERRUPT = 130
 EXIT_CODES = {"SIGTERM": EXIT_REQUEUE, "SIGUSR1": EXIT_REQUEUE, "SIGHUP": EXIT_REQUEUE, "SIGINT": EXIT_INTERRUPT}
 """By the name of the signal that ended a run."""
 
+_first: str | None = None
+
 Handler = Callable[[int, FrameType | None], Any]
+
+
+def first_signal() -> str | None:
+    """The name of the first signal that asked this process to end, None if none has. Whoever cancels a job may send
+    more of them, and a time limit sends one to save and another one later: the first says what was meant."""
+    return _first
 
 
 class Interrupted(KeyboardInterrupt):
@@ -53,7 +61,7 @@ def handling(names: Iterable[str], handler: Handler) -> Iterator[None]:
 
 def interrupt(number: int, frame: FrameType | None) -> NoReturn:
     """A handler that raises: what was begun is undone on the way out."""
-    raise Interrupted(signal.Signals(number).name)
+    raise Interrupted(_noted(number))
 
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -99,9 +107,17 @@ class GracefulStop:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.requested == "SIGINT":
             raise KeyboardInterrupt
-        self.requested = signal.Signals(number).name
+        self.requested = _noted(number)
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         _say(f"\n{self.requested}: finishing this iteration, then saving{again}")
+
+
+def _noted(number: int) -> str:
+    """The name of a signal that has come."""
+    global _first
+    name = signal.Signals(number).name
+    _first = _first or name
+    return name
 
 
 def _say(text: str) -> None:

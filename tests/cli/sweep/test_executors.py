@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,11 +15,11 @@ import yaml
 from gaitway.cli.main import main
 from gaitway.cli.sweep import slurm_executor
 from gaitway.cli.sweep.cluster import ClusterConfig, cluster_of
-from gaitway.cli.sweep.command import make_executor
+from gaitway.cli.sweep.command import make_executor, plan_of
 from gaitway.cli.sweep.driver import sentence_of
 from gaitway.cli.sweep.executors import cores_of_trial
 from gaitway.cli.sweep.folder import SweepFolder
-from gaitway.cli.sweep.plan import SweepConfig
+from gaitway.cli.sweep.plan import SweepConfig, planned_trials
 from gaitway.cli.sweep.slurm_executor import SlurmJob, ending, own_id
 from gaitway.core.config import ConfigError, from_config
 
@@ -147,6 +148,43 @@ def test_what_slurm_says_of_a_job_that_said_nothing(state, code, tmp_path, monke
         assert sentence_of(folder.output_of(1), 1).startswith("SLURM ended the job and calls it OUT_OF_MEMORY; see")
     else:
         assert not folder.output_of(1).exists()
+
+
+JOB = """
+import os, signal, sys
+from gaitway.cli.sweep.slurm_executor import run_in_job
+from gaitway.runners.upkeep import Upkeep
+
+save = Upkeep.save
+def saved_and_told(upkeep, steps):
+    save(upkeep, steps)
+    for name in sys.argv[2:] if steps == 32 else ():
+        os.kill(os.getpid(), getattr(signal, name))
+
+Upkeep.save = saved_and_told
+sys.exit(run_in_job(sys.argv[1], 0, 3))
+"""
+
+
+@pytest.mark.parametrize(("signals", "is_queued_again"), [(["SIGTERM"], False), (["SIGUSR1", "SIGTERM"], True)])
+def test_a_cancelled_job_is_not_queued_again_and_one_told_to_save_is(signals, is_queued_again, tmp_path, monkeypatch):
+    """The signal comes after a checkpoint of the same step, which therefore knows nothing of it."""
+    config = sweep(base=PENDULUM | {"checkpoints": {"interval": 32}}, seeds="0..0")
+    folder, trial = SweepFolder.create(tmp_path / "s", config), planned_trials(config)[0]
+    folder.write_plan(trial, plan_of(config, trial, 1))
+    command = tmp_path / "bin" / "scontrol"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    arguments = [sys.executable, "-c", JOB, str(folder.path), *signals]
+    assert subprocess.run(arguments, timeout=120, check=False).returncode == 75, folder.output_of(0).read_text()
+    assert (tmp_path / "asked").exists() == is_queued_again
+    assert ending(folder, 0).exists() != is_queued_again
+    if is_queued_again:
+        assert (tmp_path / "asked").read_text() == "requeue 12\n"
 
 
 def test_the_id_of_a_job(monkeypatch):

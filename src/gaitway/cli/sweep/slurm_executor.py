@@ -25,11 +25,11 @@ from typing import Any
 
 from gaitway.cli.sweep.cluster import ClusterConfig
 from gaitway.cli.sweep.executors import Job
-from gaitway.cli.sweep.folder import TRIAL_MODULE, SweepFolder, facts_of
+from gaitway.cli.sweep.folder import TRIAL_MODULE, SweepFolder
 from gaitway.cli.sweep.plan import Trial
 from gaitway.core.config import ConfigError
 from gaitway.core.files import atomic_write_json
-from gaitway.core.signals import EXIT_REQUEUE
+from gaitway.core.signals import EXIT_REQUEUE, first_signal
 
 LOOK_S = 2.0
 """Seconds between two looks at SLURM's queue."""
@@ -197,7 +197,7 @@ def run_in_job(path: str, number: int, max_restarts: int) -> int:
             os.dup2(output.fileno(), stream)
     code = importlib.import_module(TRIAL_MODULE).run(path, number)  # which imports all commands, this one's too
     restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-    cancelled = facts_of(folder.run(number))[0].get("stopped_by") in FOR_GOOD
+    cancelled = first_signal() in FOR_GOOD
     if code == EXIT_REQUEUE and not cancelled and restarts < max_restarts:
         print(f"saved; queued again, restart {restarts + 1} of {max_restarts}", file=sys.stderr, flush=True)
         done = subprocess.run(["scontrol", "requeue", own_id()], capture_output=True, text=True, check=False)
