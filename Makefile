@@ -7,7 +7,8 @@ PYTHON ?= python3
 # PyTorch's CPU build, for machines without a GPU whose package index offers the CUDA build only:
 #   make demo TORCH_INDEX=<the index of CPU wheels that PyTorch's install page names>
 TORCH_INDEX ?=
-TEST_WORKERS ?= 2
+# One more than two cores: many tests wait for processes.
+TEST_WORKERS ?= 3
 EXTRAS := dev,docs,envpool,export,minari,optuna,ray
 
 BIN := .venv/bin
@@ -40,7 +41,7 @@ demo: $(LIBRARY)
 
 # One torch thread per worker: on small networks more threads only wait for each other.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .
