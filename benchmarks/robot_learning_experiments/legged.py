@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from gaitway import LoadedRun
+from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.teacher import ACTION, Teacher
 from gaitway.cli.build import build_env
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.envs.wrappers import Wrapper
+from gaitway.runners.evaluate import evaluate
 from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, last_of, least, most, tested
 
 HERE = "robot_learning_experiments.legged"
@@ -120,34 +122,43 @@ def explained(run: LoadedRun) -> float:
     return float(1.0 - (estimate - target).square().sum() / (target - target.mean(0)).square().sum())
 
 
-def estimated(
-    reads: Sequence[str] = (), memory: str = "none", wrappers: Sequence[Mapping[str, Any]] = (HISTORY,)
-) -> Arm:
-    """The actor reads the velocity of the base, or in its place what an estimator tells from `reads`."""
+def by_the_velocity(run: LoadedRun) -> float:
+    """RMSD of the policy as it reads the velocity itself."""
+    run.policy.estimators["estimate/velocity"].inserts = ()
+    with build_env(run.config, "evaluation", EPISODES) as env:
+        found = evaluate(env, lambda stochastic: InferencePolicy(run.policy), run.config.evaluation, EPISODES)
+    return found["velocity_rmsd"]
+
+
+def estimated(reads: Sequence[str], memory: str = "none", *broken: Mapping[str, Any]) -> Arm:
+    """The actor reads the velocity of the base, or in its place, in half of the steps, what an estimator tells from
+    `reads`. Measured is the one policy with the estimate and with the velocity, in an environment that nothing has
+    broken: policies that were trained apart differ by a tenth of their RMSD as it is."""
 
     def run(job: Job) -> Figures:
         told = {"name": "estimator", "reads": list(reads), "writes": "velocity", "target": ["velocity"]}
-        told |= {"memory": memory, "hidden": [128, 64], "replace": 1.0}
+        told |= {"memory": memory, "hidden": [128, 64], "replace": 0.5}
         settings = {
             "env.options.observations": SHOWN,
-            "env.wrappers": list(wrappers),
+            "env.wrappers": [HISTORY, *broken],
+            "evaluation.env.wrappers": [HISTORY],
             "agent.observations": {"actor": ["policy", "velocity"], "critic": ["critic", "velocity"]},
-            "agent.blocks": [told] if reads else [],
+            "agent.blocks": [told],
             "total_steps": STEPS,
         }
         trained = job.train("ppo_pup12_blind", **settings, **NO_EVALUATION)
-        return judged(trained) | ({"r2": explained(trained)} if reads else {})
+        return judged(trained) | {"r2": explained(trained), "rmsd with the velocity": by_the_velocity(trained)}
 
     return run
 
 
 def claims_of_estimators(arms: Mapping[str, Figures]) -> list[Claim]:
-    seen = arms["observed"]["rmsd"]
+    cost = {name: found["rmsd"] / found["rmsd with the velocity"] for name, found in arms.items()}
     return [
         least("R^2 of the memory", arms["gru"]["r2"], 0.9),
         least("R^2 of five frames", arms["history"]["r2"], 0.8),
-        most("RMSD by the memory's estimate, of that with the velocity", arms["gru"]["rmsd"] / seen, 1.1),
-        most("RMSD by the estimate of five frames, of that with the velocity", arms["history"]["rmsd"] / seen, 1.1),
+        most("RMSD by the memory's estimate, of that with the velocity", cost["gru"], 1.1),
+        most("RMSD by the estimate of five frames, of that with the velocity", cost["history"], 1.1),
     ]
 
 
@@ -155,10 +166,10 @@ NEIGHBOURS = {"name": f"{HERE}:OfTheNeighbour", "groups": ["velocity"]}
 experiment(
     "E-L-EST",
     "a memory, or five frames, tell the velocity of the base well enough to walk by",
-    arms={"gru": estimated(["policy"], "gru"), "history": estimated(["policy_history"]), "observed": estimated()},
+    arms={"gru": estimated(["policy"], "gru"), "history": estimated(["policy_history"])},
     twins={
-        "target of the neighbouring instance": estimated(["policy"], "gru", [HISTORY, NEIGHBOURS]),
-        "target ten steps late": estimated(["policy"], "gru", [HISTORY, {"name": f"{HERE}:Late", "group": "velocity"}]),
+        "target of the neighbouring instance": estimated(["policy"], "gru", NEIGHBOURS),
+        "target ten steps late": estimated(["policy"], "gru", {"name": f"{HERE}:Late", "group": "velocity"}),
     },
     claims=claims_of_estimators,
 )
