@@ -86,8 +86,9 @@ def code() -> str:
     return f"{revision()}{' with changes' if changed else ''}"
 
 
-def carry_out(experiment: Experiment, options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Run what is asked of an experiment, and say what came of it."""
+def carry_out(experiment: Experiment, options: argparse.Namespace, place: Path) -> dict[str, Any] | None:
+    """Run what is asked of an experiment, and say what came of it; the verdict, or None of seeds that are for
+    calibration, of which nothing is promised."""
     results = Results(experiment, options.out / f"{experiment.id}.json" if options.out else None)
     print(f"{experiment.id}: {experiment.title}", flush=True)
     for arm, seed in wanted(experiment, options):
@@ -106,9 +107,9 @@ def carry_out(experiment: Experiment, options: argparse.Namespace, place: Path) 
     for seed in options.seeds or experiment.seeds:
         claims = results.claims(seed)
         print(f"  seed {seed}: {'; '.join(map(str, claims)) if claims else 'runs are missing'}")
-    verdict = results.verdict()
     if options.seeds and not set(options.seeds) & set(experiment.seeds):
-        return verdict | {"holds": True}  # for calibration: nothing is promised of these seeds
+        return None
+    verdict = results.verdict()
     print(f"  {'holds' if verdict['holds'] else f'MISSED: {verdict}'}", flush=True)
     return verdict
 
@@ -137,9 +138,11 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         place = (options.place or Path(folder)).resolve()
-        verdicts = {each.id: carry_out(each, options, place) for each in chosen}
+        found = {each.id: carry_out(each, options, place) for each in chosen}
+    verdicts = {id: verdict for id, verdict in found.items() if verdict is not None}
     missed = [id for id, verdict in verdicts.items() if not verdict["holds"]]
-    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} hold{': missed ' + ', '.join(missed) if missed else ''}")
+    if verdicts:
+        print(f"{len(verdicts) - len(missed)} of {len(verdicts)} hold{': missed ' * bool(missed)}{', '.join(missed)}")
     sys.exit(1 if missed else 0)
 
 
