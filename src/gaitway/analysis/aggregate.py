@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy  # its parts are loaded at their first use
 from numpy.typing import ArrayLike
-from scipy import special
 
 from gaitway.analysis.stats import CHUNK, FloatArray
 
@@ -256,7 +256,7 @@ def _tail(groups: Sequence[FloatArray], confidence: float) -> float:
     if freedom == 0:
         return tail  # one run per task: resamples cannot differ
     widening = np.sqrt(counts.mean() / (counts.mean() - 1.0))
-    return float(special.ndtr(widening * special.stdtrit(freedom, tail)))
+    return float(scipy.special.ndtr(widening * scipy.special.stdtrit(freedom, tail)))
 
 
 def _deviation(array: FloatArray) -> tuple[FloatArray, FloatArray]:

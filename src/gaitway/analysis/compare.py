@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded at their first use
 from numpy.typing import ArrayLike
-from scipy import special
 
 from gaitway.analysis.aggregate import (
     Central,
@@ -237,7 +237,7 @@ def welch_interval(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> Interval:
     if one + two == 0.0:
         return Interval(difference, difference, difference)
     freedom = (one + two) ** 2 / (one**2 / (len(first) - 1) + two**2 / (len(second) - 1))
-    half = float(special.stdtrit(freedom, 1 - alpha / 2) * math.sqrt(one + two))
+    half = float(scipy.special.stdtrit(freedom, 1 - alpha / 2) * math.sqrt(one + two))
     return Interval(difference, difference - half, difference + half)
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
+import scipy  # its parts are loaded at their first use
 from numpy.typing import ArrayLike
-from scipy import special
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 Correction = Literal["none", "bonferroni", "holm"]
@@ -80,9 +80,7 @@ class MannWhitneyTest(TwoSampleTest):
     needs_finite: ClassVar[bool] = False
 
     def _p_value(self, x: FloatArray, y: FloatArray) -> float:
-        from scipy import stats  # half a second, which the other tests do without
-
-        return float(stats.mannwhitneyu(x, y, alternative="two-sided", method="auto").pvalue)
+        return float(scipy.stats.mannwhitneyu(x, y, alternative="two-sided", method="auto").pvalue)
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,7 @@ class RankedTTest(TwoSampleTest):
     needs_finite: ClassVar[bool] = False
 
     def _p_value(self, x: FloatArray, y: FloatArray) -> float:
-        from scipy import stats
-
-        ranks = stats.rankdata(np.concatenate([x, y]))
+        ranks = scipy.stats.rankdata(np.concatenate([x, y]))
         return _t_test(ranks[: len(x)], ranks[len(x) :], equal_variances=True)
 
 
@@ -232,7 +228,7 @@ def _t_test(x: FloatArray, y: FloatArray, equal_variances: bool) -> float:
             spread = np.sqrt(np.float64(one / n + two / m))
             freedom = spread**4 / ((one / n) ** 2 / (n - 1) + (two / m) ** 2 / (m - 1))
             freedom = 1.0 if np.isnan(freedom) else freedom  # both are constant, and any will do
-        return float(2.0 * special.stdtr(freedom, -abs((x.mean() - y.mean()) / spread)))
+        return float(2.0 * scipy.special.stdtr(freedom, -abs((x.mean() - y.mean()) / spread)))
 
 
 def _all_splits(total: int, size: int) -> Iterator[np.ndarray]:
