@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from _provenance import provenance
 from _rounds import Case, machine, show, versions
 from torch import Tensor
 
@@ -113,7 +114,7 @@ class Session:
         self.options, self.device = options, options.device
         self.found: dict[str, Any] = {
             "benchmark": benchmark,
-            "machine": machine(),
+            **provenance(benchmark, None),
             "versions": versions("torch", "rsl-rl-lib", "skrl", "stable-baselines3", "tensordict", "triton"),
             **facts,
             "setup_seconds": {},
@@ -234,7 +235,7 @@ class Session:
             path.write_text(json.dumps(self.found, indent=1) + "\n")
 
     def finish(self) -> None:
-        self.found["machine"] = machine()
+        self.found["machine"] |= machine()
         self.save()
         show(self.cases)
         for name, result in self.found["gates"].items():

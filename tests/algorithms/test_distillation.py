@@ -2,6 +2,7 @@
 
 import copy
 import math
+import shutil
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from gaitway.algorithms.algorithm import DeviceNow, Now
 from gaitway.algorithms.distillation import Distillation, DistillationConfig
 from gaitway.algorithms.memory_noise import MemoryNoise
 from gaitway.algorithms.ppo import PPO, PPOConfig
+from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 
@@ -42,9 +44,10 @@ def rollout(policy):
     return ws
 
 
-def learner(agent, **options):
+def learner(agent, execution=None, **options):
     policy = make_policy(FORCES, agent)
-    return Distillation(policy, DistillationConfig(rollout_steps=STEPS, **options), num_envs=5)
+    config = DistillationConfig(rollout_steps=STEPS, **options)
+    return Distillation(policy, config, num_envs=5, execution=execution)
 
 
 def walked(policy, ws, epochs, length, restore=True, flush=True):
@@ -190,3 +193,14 @@ def test_noise_without_memory_is_refused():
             ValueError, match=r"algorithm.memory_noise needs a policy with memory; set agent.memory.kind"
         ):
             make(make_policy(FORCES, MLP), config, num_envs=8)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for the CPU needs g++")
+def test_compiled_updates_equal_eager_ones(caplog):
+    """A single term is the whole loss here: a sum that began at 0 lost its gradient in the compiler."""
+    eager, compiled = learner(MLP), learner(MLP, execution=Execution(ExecutionConfig("compiled")))
+    ws = rollout(eager.policy)
+    for algorithm in (eager, compiled):
+        algorithm.update(ws, Now())
+    assert_close(compiled.engine.parameters.value, eager.engine.parameters.value, rtol=1e-5, atol=1e-6)
+    assert not [record for record in caplog.records if "cannot be compiled" in record.message]

@@ -114,18 +114,19 @@ class Terms:
         """The weighted sum of some of the terms on a minibatch over which the policy has run; `both` is the minibatch
         with its mirror image behind it, for terms that say `augmented`."""
         augment = both is not None and getattr(self.mirror, "augment", False)
-        total = torch.zeros((), device=self.coefficients.device)
+        total: Tensor | None = None  # not 0: what a compiler makes of 0 + loss has no gradient (torch 2.13)
         statistics: dict[str, Tensor] = {}
         for index in which:
             term = self.terms[index]
             loss, more = term(both if augment and getattr(term, "augmented", False) else batch, self.now)  # type: ignore[arg-type]
             if isinstance(term.coef, Schedule):
-                total = total + self.coefficients[index] * loss
+                weighed = self.coefficients[index] * loss
+                total = weighed if total is None else total + weighed
             elif term.coef:  # a term without weight is only looked at
-                total = torch.add(total, loss, alpha=term.coef)
+                total = term.coef * loss if total is None else torch.add(total, loss, alpha=term.coef)
             statistics[f"loss/{term.name}"] = loss.detach()
             statistics |= more
-        return total, statistics
+        return torch.zeros((), device=self.coefficients.device) if total is None else total, statistics
 
     def _scored(self, batch: Batch) -> Batch:
         outputs = self.policy.outputs(batch) if self.critic else self.policy.outputs(batch, critic=False)
