@@ -58,6 +58,14 @@ def test_groups_are_called_by_the_fewest_settings_that_tell_them_apart(three_gro
     assert labels[3:] == ["lr=0.4, total_steps=2000", "lr=0.4, total_steps=3000"]
 
 
+def test_algorithms_are_called_by_their_names(make_run):
+    for name, rate in (("ppo", 0.1), ("ppo", 0.2), ("sac", 0.3)):  # rates alone would tell them apart, in other words
+        config = make_run(f"{name}_{rate}", [1.0], lr=rate) / "config.yaml"
+        config.write_text(config.read_text().replace(f"lr: {rate}", f"lr: {rate}\n  name: {name}"))
+    labels = [group["label"] for group in board_of(config.parent.parent).state()["groups"]]
+    assert labels == ["ppo, lr=0.1", "ppo, lr=0.2", "sac, lr=0.3"]
+
+
 def test_tasks_are_judged_apart(three_groups, make_run):
     make_run("other", [500.0, 1000.0], task="toy/lock")
     state = board_of(three_groups).state()

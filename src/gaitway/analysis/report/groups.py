@@ -19,6 +19,7 @@ from gaitway.analysis.runs import MAX_LABEL, differing_keys, group_runs
 from gaitway.analysis.stats import FloatArray
 
 ALPHA = 0.05
+ALGORITHM = "algorithm.name"
 BESIDE_LEARNING = ("evaluation.", "checkpoints.", "video.", "logging.", "total_steps", "torch_threads", "log_")
 HEADLINES = ("eval/return", "train/return", "env/return", "eval/loss", "loss/total")
 """What runs are judged by if nobody says, in this order."""
@@ -115,7 +116,8 @@ def _labels(groups: Sequence[Sequence[RunFacts]], taken: set[str]) -> list[str]:
     names = {key: end if ends[end := key.rpartition(".")[2]] == 1 else key for key in keys}
     found = []
     for members, config in zip(groups, configs, strict=True):
-        by_settings = ", ".join(f"{names[key]}={shown(config.get(key))}" for key in keys)
+        told = {key: shown(config.get(key)) for key in keys}
+        by_settings = ", ".join(value if key == ALGORITHM else f"{names[key]}={value}" for key, value in told.items())
         shared = posixpath.commonpath([facts.name for facts in members])
         short = by_settings if 0 < len(by_settings) <= MAX_LABEL else shared
         choices = (short, f"{short} ({members[0].task})", members[0].name, str(members[0].run.folder))
@@ -126,11 +128,14 @@ def _labels(groups: Sequence[Sequence[RunFacts]], taken: set[str]) -> list[str]:
 
 
 def _telling_keys(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """A few keys whose values together are different for each of the configs, those with the most values first and
-    those that change no learning last; in the order of the config."""
+    """A few keys whose values together are different for each of the configs: the algorithm first, whose settings
+    differ with it, then those with the most values, and what changes no learning last. The algorithm leads the list,
+    the others follow in the order of the config."""
     differing = differing_keys(configs)
     values = {key: [shown(config.get(key)) for config in configs] for key in differing}
-    order = sorted(differing, key=lambda key: (key.startswith(BESIDE_LEARNING), -len(set(values[key]))))
+    order = sorted(
+        differing, key=lambda key: (key != ALGORITHM, key.startswith(BESIDE_LEARNING), -len(set(values[key])))
+    )
     chosen: list[str] = []
     told = 1
     for key in order:
@@ -140,7 +145,7 @@ def _telling_keys(configs: Sequence[dict[str, Any]]) -> list[str]:
             told = count
         if told == len(configs):
             break
-    return [key for key in differing if key in chosen]
+    return sorted(chosen, key=lambda key: (key != ALGORITHM, differing.index(key)))
 
 
 def _metric(facts: RunFacts) -> str:
