@@ -36,6 +36,7 @@ from gaitway.envs.gym.vector import AsyncOptions
 from gaitway.envs.legged.commands import CommandConfig
 from gaitway.envs.legged.config import LeggedConfig, StartConfig
 from gaitway.envs.legged.gaits import GaitConfig
+from gaitway.envs.legged.latency import LatencyConfig
 from gaitway.envs.legged.randomise import PushConfig, RandomiseConfig
 from gaitway.envs.legged.terrain.config import DepthConfig, TerrainConfig
 from gaitway.rewards import SOURCES
@@ -71,7 +72,10 @@ NAMED = [*SOURCES.values(), *BLOCKS.values(), *CALLBACKS.values(), *AGENTS.value
 WITH_OPTIONS = [each for each in BANDITS.values() if set(inspect.signature(each).parameters) - {"space", "seed"}]
 PARTS = {options_of(resolve_class(each) if isinstance(each, str) else each) for each in (*NAMED, *WITH_OPTIONS, *TERMS)}
 AGENT_CONFIGS = {recipe.agent for recipe in RECIPES.values()}
-LEGGED = (LeggedConfig, CommandConfig, StartConfig, RandomiseConfig, PushConfig, GaitConfig, TerrainConfig, DepthConfig)
+LEGGED = (
+    *(LeggedConfig, CommandConfig, StartConfig, LatencyConfig),
+    *(RandomiseConfig, PushConfig, GaitConfig, TerrainConfig, DepthConfig),
+)
 SWEEPS = (SweepConfig, RandomConfig, OptunaConfig, ClusterConfig)
 OTHERS = (TrainConfig, AsyncOptions, CurriculumConfig, options_of(RewardGroup), *LEGGED, *SWEEPS)
 CLASSES = {cls.__name__: cls for cls in (*ALGORITHMS, *AGENT_CONFIGS, *PARTS, *OTHERS)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -70,9 +71,12 @@ def a_step(logic: LeggedLogic, physics: Physics, action: torch.Tensor, ended: to
     return found if change is None else {**found, "change": change}
 
 
-@pytest.mark.parametrize("id", TASKS)
-def test_a_step_looks_at_no_value_and_float32_says_what_float64_says(id: str) -> None:
-    task = NATIVE_TASKS[id]()
+LATE: dict[str, Any] = {"latency": {"least": 1, "most": 4, "seconds": 0.02, "delay_action_obs": True}}
+
+
+@pytest.mark.parametrize(("id", "options"), [*((id, {}) for id in TASKS), ("pup12/velocity_rough", LATE)])
+def test_a_step_looks_at_no_value_and_float32_says_what_float64_says(id: str, options: dict[str, Any]) -> None:
+    task = NATIVE_TASKS[id](**options)
     assert isinstance(task, LeggedTask)
     found = {}
     ended = torch.arange(COUNT) % 2 == 0
@@ -100,7 +104,7 @@ def test_a_step_looks_at_no_value_and_float32_says_what_float64_says(id: str) ->
 
 
 def test_starts_by_a_mask_are_those_by_rows() -> None:
-    task = NATIVE_TASKS["pup12/velocity"](pushes={"push_seconds": [1.0, 2.0]})
+    task = NATIVE_TASKS["pup12/velocity"](pushes={"push_seconds": [1.0, 2.0]}, **LATE)
     assert isinstance(task, LeggedTask)
     rows = torch.tensor([1, 3])
     mask = torch.zeros(COUNT, dtype=torch.bool)

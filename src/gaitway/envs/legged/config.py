@@ -11,6 +11,7 @@ from gaitway.core.ranges import NotNegative, Number, Positive
 from gaitway.envs.legged.actions import MODES
 from gaitway.envs.legged.commands import CommandConfig
 from gaitway.envs.legged.gaits import GaitConfig
+from gaitway.envs.legged.latency import LatencyConfig
 from gaitway.envs.legged.randomise import PushConfig, RandomiseConfig
 from gaitway.envs.legged.rewards import RewardTerm
 from gaitway.envs.legged.terrain.config import TerrainConfig
@@ -55,6 +56,7 @@ class LeggedConfig:
     """Groups and the leaves they consist of, in order."""
     noise: NotNegative = 1.0
     """Factor of the noise of observations, 0 for none."""
+    latency: LatencyConfig = field(default_factory=LatencyConfig)
     commands: CommandConfig = field(default_factory=CommandConfig)
     rewards: list[RewardTerm] = field(default_factory=list)
     """The whole list; `reward_weights` changes single weights."""

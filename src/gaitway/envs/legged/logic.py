@@ -30,6 +30,7 @@ from gaitway.envs.legged.frame import (
     roll_and_pitch,
 )
 from gaitway.envs.legged.kinematics import FootChains
+from gaitway.envs.legged.latency import Latency
 from gaitway.envs.legged.observations import Observations, Seen
 from gaitway.envs.legged.pushes import EPISODE_DRAWS, Pushes
 from gaitway.envs.legged.pushes import SHAPES as PUSH_SHAPES
@@ -64,6 +65,7 @@ class LeggedLogic:
         self.around = around
         self._models = randomise.ModelDraws(config.randomise, robot, foot_friction, timestep)
         self.pushes = Pushes(config.pushes, robot, dt)
+        self.latency = Latency(config.latency, observations.sizes, dt) if config.latency.most else None
         self.sums = EpisodeSums(rewards.names, robot.feet, config.warm_up)
         self._upright_limit = -math.cos(robot.fall_tilt)
         self._has_curriculum = False
@@ -79,6 +81,7 @@ class LeggedLogic:
             "kick": self.pushes.kick_draws,
             "push": self.pushes.push_draws,
             "noise": observations.noise_size,
+            "latency": self.latency.step_draws if self.latency is not None else 0,
         }
         starts = itertools.accumulate(self._step_draws.values(), initial=0)
         self._step_starts = dict(zip(self._step_draws, starts, strict=False))
@@ -88,6 +91,7 @@ class LeggedLogic:
             "command": DRAWS + 1,
             "pushes": EPISODE_DRAWS,
             "terrain": around.draws if around is not None else 0,
+            "latency": 1 if self.latency is not None else 0,
         }
         self._names = tuple(self.memory_shapes())
 
@@ -103,6 +107,7 @@ class LeggedLogic:
             **{"command": (3,), **PUSH_SHAPES},
             **self.sums.shapes(),
             **(self.around.memory_shapes() if self.around is not None else {}),
+            **(self.latency.shapes() if self.latency is not None else {}),
         }
 
     def lasting_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -133,6 +138,8 @@ class LeggedLogic:
             self.memory["share"].fill_(self.config.commands.start_share)
         self.pushes.attach(self.memory)
         self.sums.attach(self.memory)
+        if self.latency is not None:
+            self.latency.attach(self.memory)
         if self.around is not None:
             self.around.attach(self.memory, self.layout, numbers.trains)
 
@@ -194,6 +201,8 @@ class LeggedLogic:
         put(memory["heading"], due, heading)
         if self.has_pushes:
             self.pushes.begin_due(goes_on, self._part("push", self._uniform))
+        if self.latency is not None:
+            self.latency.redraw(goes_on, self._part("latency", self._uniform))
         change = self.pushes.kicks(goes_on, self._part("kick", self._uniform)) if self.has_kicks else None
         if self.frame is not None:
             put(memory["command"], goes_on, self._aimed(ALL, self.frame.position, self.frame.yaw, self.frame.place))
@@ -203,12 +212,7 @@ class LeggedLogic:
     def observe(self, rows: Index, physics: Physics, is_new: bool = False) -> dict[str, Tensor]:
         """Groups [n, D] of `rows`; those of a new episode have touched nothing yet."""
         if is_new or self.frame is None:
-            measured = self._measured(rows, physics)
-            for name in ("foot_force", "link_force", "trunk_force", "torque"):
-                measured[name] = torch.zeros_like(measured[name])
-            measured["contact"] = torch.zeros_like(measured["contact"])
-            first = torch.zeros_like(measured["contact"])
-            frame = self._frame(rows, physics, {**measured, "first_contact": first}, None)
+            frame = self._first_frame(rows, physics)
         else:
             frame = self.frame
             if self.has_kicks:
@@ -216,11 +220,13 @@ class LeggedLogic:
                 for name, value in moving.items():
                     setattr(frame, name, value)
                 frame.qd = physics.qvel[:, self.robot.velocities]
-        drawn = RowsOf(self.layout, rows)
         uniform = self._part("noise", self._step_numbers(rows) if is_new else self._uniform)
-        around = self.around.seen(rows, frame) if self.around is not None else {}
-        seen = Seen(frame, self.memory["phase"][rows], drawn, self.pushes.seen(rows), around)
-        found = self.observations(seen, uniform)
+        values, late = self.observations.values(self._seen(rows, frame)), None
+        if self.latency is not None:
+            if not is_new:  # first frames are there since `note_start`
+                self.latency.take(values)
+            late = self.latency.seen(rows)
+        found = self.observations(values, uniform, late)
         if self.around is not None:
             elapsed = self.numbers.elapsed[rows]
             found |= {name: self.around.image(rows, elapsed) for name in self.observations.images}
@@ -273,6 +279,8 @@ class LeggedLogic:
         phase, command, seconds, heading = self._first_command(numbers, rows, self.layout["place"][rows])
         first = {"phase": phase, "command": command, "command_left": seconds, "heading": heading}
         first |= self.pushes.first(numbers["pushes"])
+        if self.latency is not None:
+            first |= self.latency.first(numbers["latency"])
         for name, value in first.items():
             write(memory[name], rows, value, where)
 
@@ -289,6 +297,9 @@ class LeggedLogic:
         if self.commands.has_heading or self.commands.has_goal:
             place = None if self.around is None else self.around.where(rows, physics, position)
             write(memory["command"], rows, self._aimed(rows, position, yaw, place), where)
+        if self.latency is not None:
+            seen = self._seen(rows, self._first_frame(rows, physics))
+            self.latency.refill(rows, self.observations.values(seen, self.latency.sizes), where)
 
     # parts
 
@@ -352,6 +363,21 @@ class LeggedLogic:
             substeps=substeps,
             place=None if self.around is None else self.around.where(rows, physics, measured["position"]),
         )
+
+    def _first_frame(self, rows: Index, physics: Physics) -> Frame:
+        """Of new episodes, which have touched nothing yet."""
+        measured = self._measured(rows, physics)
+        for name in ("foot_force", "link_force", "trunk_force", "torque"):
+            measured[name] = torch.zeros_like(measured[name])
+        measured["contact"] = torch.zeros_like(measured["contact"])
+        first = torch.zeros_like(measured["contact"])
+        return self._frame(rows, physics, {**measured, "first_contact": first}, None)
+
+    def _seen(self, rows: Index, frame: Frame) -> Seen:
+        around = self.around.seen(rows, frame) if self.around is not None else {}
+        late = self.latency.steps(rows) if self.latency is not None else None
+        drawn = RowsOf(self.layout, rows)
+        return Seen(frame, self.memory["phase"][rows], drawn, self.pushes.seen(rows), around, late)
 
     def _feet_moved(self, measured: dict[str, Tensor]) -> dict[str, Tensor]:
         """Count the times and heights of feet. A foot that lands shows the time and the peak of its flight."""

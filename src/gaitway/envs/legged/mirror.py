@@ -17,7 +17,7 @@ SIGNS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("projected_gravity", "gravity_true"), VECTOR),
     **dict.fromkeys(("ang_vel", "ang_vel_true", "ang_vel_unscaled"), TURN),
     **dict.fromkeys(("commands", "commands_unscaled"), COMMAND),
-    **dict.fromkeys(("base_height", "height_unscaled", "latency"), (1,)),
+    **dict.fromkeys(("base_height", "height_unscaled", "latency", "observation_latency"), (1,)),
     "base_pose": (1, -1, 1, -1, 1, -1),
     "push": (*VECTOR, *VECTOR),
 }

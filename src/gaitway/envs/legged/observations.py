@@ -7,7 +7,7 @@ whatever group it stands. Leaves that end in `_true` are the clean twins of nois
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -36,6 +36,8 @@ class Seen:
     """The last kick, fading [n, 3], and the running force over the robot's weight [n, 3]."""
     around: Mapping[str, Tensor] = field(default_factory=dict)
     """Leaves of the terrain [n, size] (`terrain/surroundings.py`)."""
+    late: Tensor | None = None
+    """How many steps ago was measured what is seen [n, 1] (`latency.py`); None: in this one."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,9 @@ LEAVES: dict[str, Leaf] = {
         lambda robot, actions: 2 * robot.size, lambda s: torch.cat((s.drawn["kp"] - 1.0, s.drawn["kd"] - 1.0), 1)
     ),
     "latency": Leaf(_fixed(1), lambda s: s.drawn["delay"], "s", 50.0),
+    "observation_latency": Leaf(
+        _fixed(1), lambda s: torch.zeros_like(s.phase)[:, None] if s.late is None else s.late, "steps"
+    ),
     "push": Leaf(_fixed(6), lambda s: s.push),
     "height_unscaled": Leaf(_fixed(1), lambda s: s.frame.height[:, None], "m"),
     "lin_vel_unscaled": Leaf(_vector(2), lambda s: _linear(s.frame.lin_vel, s.frame.robot), "m/s", frame="base"),
@@ -221,6 +226,10 @@ PRIVILEGED_ALIAS = {
     "dof_vel": "dof_vel_true",
 }
 """Noisy leaves and their clean twins."""
+MEASURED = tuple(PRIVILEGED_ALIAS)
+"""What sensors tell, which may be late."""
+TOLD = ("commands", "last_actions")
+"""What a controller knows by itself."""
 
 
 def listed(lists: Mapping[str, Sequence[str]]) -> set[str]:
@@ -249,7 +258,9 @@ class Observations:
         vectors = {group: names for group, names in self.leaves.items() if group not in self.images}
         self._vectors = vectors
         self._used = list(dict.fromkeys(name for names in vectors.values() for name in names))
-        sizes = {name: around.get(name) or LEAVES[name].size(robot, actions) for name in self._used}
+        self.sizes = sizes = {name: around.get(name) or LEAVES[name].size(robot, actions) for name in self._used}
+        """Of all leaves that somebody sees."""
+        self._measures = {group: any(name in MEASURED for name in names) for group, names in vectors.items()}
         scales = {name: _scale(LEAVES[name], sizes[name]) for name in self._used}
         self.groups = tuple(
             replace(image, name=group)
@@ -278,12 +289,21 @@ class Observations:
                 widths = [noise * LEAVES[name].noise for name in names for _ in range(sizes[name])]
                 self._noise[group] = torch.tensor(places, device=like.device), like.new_tensor(widths)
 
-    def __call__(self, seen: Seen, uniform: Tensor | None) -> dict[str, Tensor]:
-        """Groups [n, D] for what was seen; `uniform` [n, noise_size] in [0, 1), None where nothing is noisy."""
-        values = {name: LEAVES[name].value(seen) for name in self._used}
+    def values(self, seen: Seen, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Leaves [n, size] as they are, all that somebody sees or those of `names`."""
+        return {name: LEAVES[name].value(seen) for name in (self._used if names is None else names)}
+
+    def __call__(
+        self, values: Mapping[str, Tensor], uniform: Tensor | None, late: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Groups [n, D] of `values`; `uniform` [n, noise_size] in [0, 1), None where nothing is noisy.
+
+        Groups with a leaf of `MEASURED` have values of `late` where there are any.
+        """
         found = {}
         for group, names in self._vectors.items():
-            shown = torch.cat([values[name] for name in names], 1)
+            known = {**values, **late} if late and self._measures[group] else values
+            shown = torch.cat([known[name] for name in names], 1)
             if uniform is not None and group in self._noise:
                 places, widths = self._noise[group]
                 shown += widths * (2.0 * uniform[:, places] - 1.0)

@@ -21,6 +21,7 @@ EVERYTHING: dict[str, Any] = {
     "pushes": {"kick_seconds": [0.08, 0.3], "push_seconds": [0.08, 0.3]},
     "randomise": {"enabled": True, "delay": 4, "gravity": 0.1},
     "commands": {"seconds": [0.08, 0.3], "heading": True},
+    "latency": {"most": 5, "seconds": 0.1, "delay_action_obs": True},
     "episode_seconds": 0.4,
 }
 NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushes": {"kick_seconds": None}}
@@ -40,7 +41,8 @@ def zeros(env: MujocoBatchEnv) -> torch.Tensor:
 
 @pytest.mark.parametrize("id", ["pup12/gait_residual", "pup4/velocity"])
 def test_the_contract_holds_with_everything_on(id: str) -> None:
-    """Batch sizes, seeds, stored states and scenarios bit for bit, with noise, kicks, pushes, delays, new commands."""
+    """Batch sizes, seeds, stored states and scenarios bit for bit, with noise, kicks, pushes, delays, new commands,
+    frames that are seen late."""
     report = check_env(lambda num_envs, seed: make_env(id, num_envs, seed, num_threads=1, **EVERYTHING), steps=24)
     assert report.ok, str(report)
 
@@ -338,6 +340,9 @@ def test_terms_of_substeps_are_recorded() -> None:
         ({"endings": ["head"]}, "endings has 'head'"),
         ({"commands": {"x": [1.0, -1.0]}}, "commands.x is .* write the smaller number first"),
         ({"frictoin": 1.0}, "frictoin"),
+        ({"latency": {"most": 8}}, "latency.most is 8 steps, longer than the history: 8 frames .* use at most 7, or"),
+        ({"latency": {"least": 3, "most": 2}}, "latency.least is 3 steps and latency.most is 2; write the smaller"),
+        ({"latency": {"most": 2}, "observations": {"policy": ["commands"]}}, "no group shows a leaf that can be late"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:

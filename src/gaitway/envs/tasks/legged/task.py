@@ -332,7 +332,7 @@ class LeggedTask(BatchTask):
         return self.view.report()
 
     def _facts(self) -> dict[str, Any]:
-        config, mirror = self.config.commands, self.view.mirrored()
+        config, mirror, latency = self.config.commands, self.view.mirrored(), self._logic.latency
         return {
             "robot": self.legged.name,
             "feet": len(self.legged.feet),
@@ -340,6 +340,7 @@ class LeggedTask(BatchTask):
             "privileged_alias": dict(PRIVILEGED_ALIAS),
             "rewards": list(self._logic.rewards.names),
             "commands": {"x": list(config.x), "y": list(config.y), "turn": list(config.turn)},
+            **({} if latency is None else {"latency": latency.facts}),
             "mirror": None
             if mirror is None
             else dict(zip(("joints", "signs", "feet"), (each.tolist() for each in mirror), strict=True)),
