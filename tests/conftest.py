@@ -22,7 +22,7 @@ def _runs_are_not_drawn():
     """Runs end without their plots, which take longer than most of them; see `drawn`."""
     with pytest.MonkeyPatch.context() as patch:
         if "gaitway.cli.main" in sys.modules:
-            patch.setattr("gaitway.cli.commands.plot_run", lambda path: [])
+            patch.setattr("gaitway.cli.training.plot_run", lambda path: [])
         yield
 
 
@@ -35,7 +35,7 @@ def drawn():
         from gaitway.analysis.plots import plot_run
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gaitway.cli.commands.plot_run", plot_run)
+            patch.setattr("gaitway.cli.training.plot_run", plot_run)
             yield
 
     return context

@@ -13,7 +13,7 @@ from torch import nn
 from gaitway.agents.mutex import ChildConfig, DownConfig, Mutex, MutexConfig
 from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.teacher import Teacher
-from gaitway.cli import commands
+from gaitway.cli import training
 from gaitway.cli.build import load_frozen
 from gaitway.cli.main import main
 from gaitway.cli.players import find_player
@@ -297,7 +297,7 @@ class TestFiles:
     def place(cls, tmp_path_factory):
         folder = tmp_path_factory.mktemp("mutex")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commands, "plot_run", lambda path: [])
+            patch.setattr(training, "plot_run", lambda path: [])
             for name, more in (("one", []), ("two", ["agent.memory.kind=gru", "agent.memory.size=4", "seed=1"])):
                 assert main(["train", *SMALL, *more, f"run_dir={folder / name}", "--quiet"]) == 0
         (folder / "both.yaml").write_text(FILE)
@@ -305,7 +305,7 @@ class TestFiles:
 
     def test_eval_play_collect_and_teachers_take_it_like_a_run(self, place, tmp_path, capsys, monkeypatch):
         file = str(place / "both.yaml")
-        monkeypatch.setattr(commands, "plot_run", lambda path: [])
+        monkeypatch.setattr(training, "plot_run", lambda path: [])
         assert main(["eval", "toy/pendulum", "--policy", file, "--episodes", "2", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert (found["checkpoint"], found["episodes"], found["length"]) == ("mutex", 2, 200.0)

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from gaitway.cli import commands
+from gaitway.cli import training
 from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
 from gaitway.envs.motions.clip import KIND, Clip, make_frames
@@ -37,7 +37,7 @@ def place(tmp_path_factory):
     """A run of the pendulum, a mutex of it, clips, and a folder with a pickle of a stranger."""
     folder = tmp_path_factory.mktemp("place")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "plot_run", lambda path: [])
+        patch.setattr(training, "plot_run", lambda path: [])
         assert main(["train", *PENDULUM, *PPO, f"run_dir={folder / 'pendulum'}", "--quiet"]) == 0
     (folder / "mutex.yaml").write_text("selection: phase\nchildren: [{run: pendulum}, {run: pendulum}]\n")
     clip(folder / "slow", fps=25.0)

@@ -9,7 +9,7 @@ import yaml
 from torch.testing import assert_close
 
 import gaitway
-from gaitway.cli import commands
+from gaitway.cli import training
 from gaitway.cli.followed_run import FollowedRun
 from gaitway.cli.main import main
 from gaitway.core.files import load_state
@@ -30,7 +30,7 @@ PLAYED = ["algorithm=td3", *SWINGS, "algorithm.iteration_steps=20", "algorithm.l
 def no_plots():
     """Pictures are tested elsewhere, and take longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "plot_run", lambda path: [])
+        patch.setattr(training, "plot_run", lambda path: [])
         yield
 
 

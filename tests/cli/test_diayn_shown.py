@@ -36,7 +36,7 @@ needs_pictures = pytest.mark.skipif(rendering_problem() is not None, reason=str(
 def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("diayn")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gaitway.cli.commands.plot_run", lambda *given: [])  # nobody looks at the curves
+        patch.setattr("gaitway.cli.training.plot_run", lambda *given: [])  # nobody looks at the curves
         for kind, arguments in KINDS.items():
             assert main(["train", *SMALL, *arguments, f"run_dir={place / kind}"]) == 0
     return place

@@ -58,7 +58,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     def train_a_little(experiment: Any = None, **settings: Any) -> Any:
         return train(experiment, quiet=True, **{"evaluation": {"episodes": 2, "max_steps": 8}, **settings})
 
-    monkeypatch.setattr("gaitway.cli.commands.plot_run", lambda folder: [])
+    monkeypatch.setattr("gaitway.cli.training.plot_run", lambda folder: [])
     monkeypatch.setattr("gaitway.envs.tasks.skills.goal_spaces.GOAL_SPACES", dict(GOAL_SPACES))
     monkeypatch.setattr(Runner, "learn", learn_a_little)
     monkeypatch.setattr(gaitway, "train", train_a_little)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaitway.cli import commands
+from gaitway.cli import training
 from gaitway.cli.main import main
 
 GRU = ["env.id=toy/pendulum", "env.num_envs=4", "algorithm.rollout_steps=16", "algorithm.minibatches=1",
@@ -15,7 +15,7 @@ def run(tmp_path_factory):
     """A recurrent run with a trained normaliser, and its export in `export`."""
     folder = tmp_path_factory.mktemp("exported") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "plot_run", lambda path: [])
+        patch.setattr(training, "plot_run", lambda path: [])
         assert main(["train", *GRU, f"run_dir={folder}", "--quiet"]) == 0
     assert main(["export", str(folder)]) == 0
     return folder

@@ -36,9 +36,10 @@ def run(path: str, number: int) -> int:
 
 def run_trial(options: argparse.Namespace) -> int:
     """Train the run of a trial to its end; the exit code is that of `gaitway train`."""
-    from gaitway.cli.commands import Plan, begin, is_over, resume
+    from gaitway.cli.commands import begin, is_over, resume
     from gaitway.cli.compose import Composed
     from gaitway.cli.train_config import parse
+    from gaitway.cli.training import Plan
 
     folder = SweepFolder.open(options.sweep)
     plan = folder.read_plan(options.number)
