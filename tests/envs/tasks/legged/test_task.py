@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import mujoco
@@ -47,6 +48,35 @@ def test_the_contract_holds_with_everything_on(id: str) -> None:
     assert report.ok, str(report)
 
 
+SHORT: dict[str, Any] = {
+    "episode_seconds": 0.1,
+    "latency": {"most": 2, "seconds": 0.04},
+    "commands": {"seconds": [0.04, 0.1]},
+}
+CLIPS = {"name": "starts", "motion": "pup12_trot", "probability": 0.5}
+FURTHER: dict[str, dict[str, Any]] = {
+    "pup12/gait_params": {"latency": {}},  # shows nothing that can be late
+    "pup12/amp_trot": {"wrappers": [CLIPS]},
+    "walker/velocity": {},
+    "pup12/recovery": {},
+    "pup12/velocity": {},
+    "pup12/blind": {},
+    "pup12/amp_gaits": {"wrappers": [{**CLIPS, "motion": "pup12_gaits"}]},
+    "humanoid/velocity": {},
+}
+"""Ids, and their options besides `SHORT`."""
+LONG = ("pup12/recovery", "pup12/velocity", "pup12/blind", "pup12/amp_gaits", "humanoid/velocity")
+MARKED = [pytest.param(id, marks=pytest.mark.long) if id in LONG else id for id in FURTHER]
+
+
+@pytest.mark.parametrize("id", MARKED)
+def test_the_contract_holds_for_the_other_ids(id: str) -> None:
+    """Those of terrains are in `test_terrain.py`."""
+    options = {**SHORT, **FURTHER[id]}
+    report = check_env(lambda num_envs, seed: make_env(id, num_envs, seed, num_threads=1, **options), steps=8)
+    assert report.ok, str(report)
+
+
 def test_one_global_generator_would_be_found() -> None:
     """The twin: numbers that depend on the number of instances."""
 
@@ -62,13 +92,59 @@ def test_one_global_generator_would_be_found() -> None:
 
 def test_threads_do_not_matter() -> None:
     runs = []
-    for threads in (1, 2):
+    for threads in (1, 2, 4):
         env = MujocoBatchEnv(make_legged("pup12/velocity", EVERYTHING), 6, seed=3, num_threads=threads)
         generator = torch.Generator().manual_seed(0)
         steps = [env.step(torch.randn(6, 12, generator=generator)) for _ in range(8)]
         runs.append((steps[-1].obs["critic"].clone(), steps[-1].reward.clone()))
+    for other in runs[1:]:
+        assert torch.equal(runs[0][0], other[0])
+        assert torch.equal(runs[0][1], other[1])
+
+
+STORED = {**EVERYTHING, "episode_seconds": 20.0, "endings": []}
+
+
+def goes_on_from_its_state(env: MujocoBatchEnv, task: LeggedTask, lost: Callable[[Any], None] | None = None) -> None:
+    """Saved after 37 steps: the next 30 come again, unless something of it was `lost`."""
+    generator = torch.Generator().manual_seed(0)
+    actions = torch.randn(67, 2, 12, generator=generator)
+    for action in actions[:37]:
+        env.step(action)
+    state, runs = env.state_dict(), []
+    for again in (False, True):
+        if again:
+            env.load_state_dict(state)
+            if lost is not None:
+                lost(task)
+        seen = []
+        for action in actions[37:]:
+            step = env.step(action)
+            seen.append(torch.cat((step.obs["policy"], step.metrics["dof_acc_episode"][:, None]), 1))
+        runs.append((torch.stack(seen), task.batch.state.copy()))
     assert torch.equal(runs[0][0], runs[1][0])
-    assert torch.equal(runs[0][1], runs[1][1])
+    np.testing.assert_array_equal(runs[0][1], runs[1][1])
+
+
+def test_stored_states_go_on() -> None:
+    goes_on_from_its_state(*made("pup12/velocity", seed=2, **STORED))
+
+
+LOST: dict[str, Callable[[Any], Any]] = {
+    "frames that are seen late": lambda task: task.memory["latency_frames"].fill(0.0),
+    "time until another delay": lambda task: task.memory["latency_left"].fill(1.0),
+    "time until another command": lambda task: task.memory["command_left"].fill(0.01),
+    "time until another kick": lambda task: task.memory["kick_left"].fill(0.01),
+    "what an episode adds up to": lambda task: task.memory["sums"].fill(0.0),
+    "targets on their way": lambda task: task._history.zero_(),
+}
+
+
+@pytest.mark.parametrize("part", LOST)
+def test_a_state_without_one_of_its_parts_does_not(part: str) -> None:
+    env, task = made("pup12/velocity", seed=2, **STORED)
+    with pytest.raises(AssertionError):
+        goes_on_from_its_state(env, task, LOST[part])
 
 
 FIELDS = ("walk", "tilt", "crawl", "jump", "leap", "hurdle", "down", "slope", "stairs")
