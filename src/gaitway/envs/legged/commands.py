@@ -29,6 +29,8 @@ DRAWS = 12
 REPLACED, MEAN_WAIT = 0.5, 5.0
 """The joystick's: chance that a component changes, mean seconds between changes."""
 JOYSTICK_SHARES = (0.9, 0.25, 0.5)
+CLIP_VELOCITY = "clip_velocity"
+"""In the layout, [4]: 1 where an episode begins within a clip, else 0, and the velocity that the clip reaches."""
 
 GRID = (
     *((0.0, 0.0, 0.0), (0.3, 0.0, 0.0), (-0.3, 0.0, 0.0), (0.6, 0.0, 0.0), (-0.6, 0.0, 0.0), (0.9, 0.0, 0.0)),
@@ -65,6 +67,8 @@ class CommandConfig:
     """Of the ranges, with a curriculum."""
     fixed: tuple[Number, Number, Number] | None = None
     """This command and no other: x, y, turn."""
+    from_clip: Share = 0.0
+    """Chance that an episode that begins within a clip (wrapper `starts`) is first told the velocity of the clip."""
 
 
 class Commands:
@@ -109,6 +113,14 @@ class Commands:
             seconds = config.seconds[0] + (config.seconds[1] - config.seconds[0]) * uniform[:, 10]
         heading = math.pi * (2.0 * uniform[:, 11] - 1.0)
         return wanted, seconds, torch.zeros_like(heading) if config.sampler == "field" else heading
+
+    def of_clips(self, uniform: Tensor, command: Tensor, velocity: Tensor) -> Tensor:
+        """First commands [n, 3], those of clips where numbers `uniform` [n] say so; `velocity` [n, 4] as of
+        `CLIP_VELOCITY`."""
+        if self.held is not None:
+            return command
+        chosen = (velocity[:, 0] > 0.0) & (uniform < self.config.from_clip)
+        return torch.where(chosen[:, None], velocity[:, 1:], command)
 
     @property
     def has_goal(self) -> bool:

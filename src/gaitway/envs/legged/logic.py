@@ -17,7 +17,7 @@ from torch import Tensor
 from gaitway.envs.episode_numbers import ALL, EpisodeNumbers, Index
 from gaitway.envs.legged import randomise
 from gaitway.envs.legged.actions import Actions
-from gaitway.envs.legged.commands import DRAWS, Commands, widened
+from gaitway.envs.legged.commands import CLIP_VELOCITY, DRAWS, Commands, widened
 from gaitway.envs.legged.config import LeggedConfig
 from gaitway.envs.legged.frame import (
     Frame,
@@ -92,6 +92,7 @@ class LeggedLogic:
             "pushes": EPISODE_DRAWS,
             "terrain": around.draws if around is not None else 0,
             "latency": 1 if self.latency is not None else 0,
+            "clip": 1 if config.commands.from_clip else 0,
         }
         self._names = tuple(self.memory_shapes())
 
@@ -117,7 +118,8 @@ class LeggedLogic:
     def layout_shapes(self) -> dict[str, tuple[int, ...]]:
         """How episodes differ, per instance."""
         terrain = self.around.layout_shapes() if self.around is not None else {}
-        return {"place": (), **randomise.layout_shapes(self.robot), **terrain}
+        clip: dict[str, tuple[int, ...]] = {CLIP_VELOCITY: (4,)} if self.config.commands.from_clip else {}
+        return {"place": (), **randomise.layout_shapes(self.robot), **terrain, **clip}
 
     def shared_shapes(self, trains: bool) -> dict[str, tuple[int, ...]]:
         """What all instances share: the command curriculum, in training alone."""
@@ -259,6 +261,8 @@ class LeggedLogic:
         drawn = self._models(numbers["model"])
         if self.around is not None:
             drawn = {**drawn, **self.around.draw(rows, numbers["terrain"], place)}
+        if self.config.commands.from_clip:  # whoever begins it within a clip writes another one
+            drawn[CLIP_VELOCITY] = torch.zeros_like(place)[:, None].expand(-1, 4).clone()
         q = None
         if self.actions.gait is not None and not self.config.start.tumbled:
             phase, command, _, _ = self._first_command(numbers, rows, place)
@@ -277,6 +281,8 @@ class LeggedLogic:
         for part in (memory[name] for name in self._names) if self._block is None else (self._block,):
             write(part, rows, 0.0, where)
         phase, command, seconds, heading = self._first_command(numbers, rows, self.layout["place"][rows])
+        if self.config.commands.from_clip:
+            command = self.commands.of_clips(numbers["clip"][:, 0], command, self.layout[CLIP_VELOCITY][rows])
         first = {"phase": phase, "command": command, "command_left": seconds, "heading": heading}
         first |= self.pushes.first(numbers["pushes"])
         if self.latency is not None:
@@ -284,9 +290,12 @@ class LeggedLogic:
         for name, value in first.items():
             write(memory[name], rows, value, where)
 
-    def first_targets(self, rows: Index, qpos: Tensor) -> Tensor:
-        """Targets that hold the first pose of `rows` [n, A]: what delayed motors obey until the first arrives."""
-        return qpos[:, self.robot.positions].clamp(self.robot.low, self.robot.high)
+    def first_targets(self, qpos: Tensor, qvel: Tensor) -> Tensor:
+        """Targets [n, A] that leave first states as they are: what delayed motors obey until the first arrives."""
+        robot = self.robot
+        # kp (target - q) - kd qd = 0: who begins in motion goes on
+        q, ahead = qpos[:, robot.positions], qvel[:, robot.velocities] * (robot.kd / robot.kp)
+        return (q + ahead).clamp(robot.low, robot.high)
 
     def note_start(self, rows: Index, physics: Physics, where: Tensor | None = None) -> None:
         """The first states of `rows` are there; `where` as in `begin`."""

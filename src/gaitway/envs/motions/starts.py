@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from gaitway.core.ranges import Share
+from gaitway.envs.legged.commands import CLIP_VELOCITY
 from gaitway.envs.motions.clip import MotionError
+from gaitway.envs.motions.generate import velocity_of
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
@@ -27,7 +29,8 @@ class ClipStarts(Wrapper):
     """With `probability` an episode begins at a random time of a clip of `motion` (a clip, or folders of clips).
 
     Joints, height, rotation and velocities are the clip's; where on the floor the robot stands, and what is around it,
-    is as the task drew it. A settling step is left out. Evaluations begin as the task says unless `in_evaluation`.
+    is as the task drew it. A settling step is left out. Legged tasks learn how fast the clip is, and may command that
+    (`commands.from_clip`). Evaluations begin as the task says unless `in_evaluation`.
     Which episodes these are, and where in the clip, depends on the seed, the instance and the episode alone.
     """
 
@@ -57,6 +60,8 @@ class ClipStarts(Wrapper):
         for clip in library.clips:
             self._fit.states(clip.frames)  # now, rather than in the midst of a run
         self._fingerprint = library.fingerprint
+        tells = CLIP_VELOCITY in base.task.layout_shapes
+        self._told = np.array([(1.0, *velocity_of(clip)) for clip in library.clips]) if tells else None
         base.change_starts(self._changed)
         env.load_scenario({})  # the first episodes began without this wrapper
 
@@ -76,7 +81,8 @@ class ClipStarts(Wrapper):
         chosen = np.flatnonzero(numbers[:, 0] < self.probability)
         if not len(chosen):
             return drawn
-        frames = self.library.at(*self.library.place(numbers[chosen, 1], numbers[chosen, 2]))
+        clips, times = self.library.place(numbers[chosen, 1], numbers[chosen, 2])
+        frames = self.library.at(clips, times)
         starts = {name: np.array(array) for name, array in drawn.items()}
         qpos, qvel = starts["qpos"][chosen], starts["qvel"][chosen]
         place = self._skeleton.place
@@ -86,4 +92,6 @@ class ClipStarts(Wrapper):
         starts["qpos"][chosen], starts["qvel"][chosen] = qpos, qvel
         if "settle" in starts:
             starts["settle"][chosen] = 0.0
+        if self._told is not None:
+            starts[CLIP_VELOCITY][chosen] = self._told[clips]
         return starts

@@ -103,7 +103,7 @@ class LeggedOnTensors(TensorTask):
         logic, worlds = self.logic, self.worlds
         self._write_model()
         logic.begin(ALL, where)
-        targets = logic.first_targets(ALL, worlds.qpos)
+        targets = logic.first_targets(worlds.qpos, worlds.qvel)
         worlds.ctrl.copy_(torch.where(where[:, None], targets, worlds.ctrl))
         if self._delays:
             sent = self.memory["sent"]

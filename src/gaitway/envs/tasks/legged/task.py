@@ -212,7 +212,7 @@ class LeggedTask(BatchTask):
         chosen = self._numbers[rows] if isinstance(rows, slice) else torch.from_numpy(rows.astype(np.int64))
         self._write_model(chosen)
         self._logic.begin(chosen)
-        targets = self._logic.first_targets(chosen, self._physics.qpos[chosen])
+        targets = self._logic.first_targets(self._physics.qpos[chosen], self._physics.qvel[chosen])
         self._ctrl[chosen] = targets
         if self._has_delays:
             self._refill(chosen, targets)

@@ -1,0 +1,137 @@
+"""Reference-state starts of legged robots: first frames, how often, which command, which force; and twins."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gaitway.envs.legged.logic import LeggedLogic
+from gaitway.envs.motions.features import MotionFeatures
+from gaitway.envs.motions.generate import velocity_of
+from gaitway.envs.motions.skeleton import Fit
+from gaitway.envs.motions.starts import STREAM
+from gaitway.envs.registry import make_env
+
+COUNT = 60
+
+
+def make(probability: float = 1.0, num_envs: int = COUNT, seed: int = 0, **options: Any) -> Any:
+    wrappers = [{"name": "starts", "motion": "pup12_trot", "probability": probability}]
+    return make_env("pup12/amp_trot", num_envs, seed, num_threads=1, wrappers=wrappers, **options)
+
+
+def drawn(env: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the first episodes: whether they begin in a clip, which one, and when."""
+    numbers = np.stack([env.env.episode_generator(row, STREAM).random(3) for row in range(env.num_envs)])
+    return numbers[:, 0] < env.probability, *env.library.place(numbers[:, 1], numbers[:, 2])
+
+
+# E-RSI
+
+
+def first_frames_are_those_of_the_clip() -> None:
+    with make(num_envs=16) as env:
+        seen = env.reset(0)["amp"].numpy()
+        expected = MotionFeatures.of_spec(env.spec).at(env.library, *drawn(env)[1:])
+        np.testing.assert_allclose(seen[:, :34], expected[:, :34], atol=2e-5, rtol=1e-5)  # all but feet
+
+
+def test_first_frames_are_those_of_the_clip() -> None:
+    first_frames_are_those_of_the_clip()
+
+
+def test_velocities_that_are_not_turned_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Fit.write
+
+    def unturned(fit: Fit, frames: Any, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        right(fit, frames, qpos, qvel)
+        w, i, j, k = qpos[:, 3:7].T
+        yaw = np.arctan2(2 * (w * k + i * j), 1 - 2 * (j * j + k * k)) + 0.5  # as if the robot had another heading
+        x, y = qvel[:, 0].copy(), qvel[:, 1].copy()
+        qvel[:, 0], qvel[:, 1] = np.cos(yaw) * x + np.sin(yaw) * y, np.cos(yaw) * y - np.sin(yaw) * x
+
+    monkeypatch.setattr(Fit, "write", unturned)
+    with pytest.raises(AssertionError):
+        first_frames_are_those_of_the_clip()
+
+
+def share_is(env: Any, share: float) -> None:
+    """Joints move at once only where an episode begins within a clip."""
+    moves = (env.scenario()["qvel"][:, 6:].abs() > 0).any(1).double().mean()
+    assert abs(float(moves) - share) < 4 * math.sqrt(share * (1 - share) / env.num_envs)
+
+
+def test_as_many_begin_in_a_clip_as_asked_for() -> None:
+    with make(0.85, 300) as env:
+        share_is(env, 0.85)
+        env.probability = 1.0  # the twin
+        env.reset(1)
+        with pytest.raises(AssertionError):
+            share_is(env, 0.85)
+
+
+# commands
+
+
+def test_commands_are_those_of_the_clip_as_often_as_asked_for() -> None:
+    with (
+        make(0.5, seed=3, commands={"from_clip": 0.5}) as env,
+        make(0.5, seed=3) as plain,
+        make(0.5, seed=3, commands={"from_clip": 1.0}) as always,
+    ):
+        starts, clips, _ = drawn(env)
+        reached = np.array([velocity_of(clip) for clip in env.library.clips])[clips]
+        told, before, ever = (each.env.task.memory["command"].copy() for each in (env, plain, always))
+        from_clip = (told == reached).all(1)
+        assert not from_clip[~starts].any()
+        np.testing.assert_array_equal(told[~from_clip], before[~from_clip])
+        assert abs(from_clip[starts].mean() - 0.5) < 4 * 0.5 / math.sqrt(starts.sum())
+        np.testing.assert_array_equal(ever[starts], reached[starts])
+        np.testing.assert_array_equal(ever[~starts], before[~starts])
+        assert env.library.clips[0].meta["velocity"] == pytest.approx(list(velocity_of(env.library.clips[0])), abs=1e-4)
+
+
+def test_a_command_that_is_held_stays() -> None:
+    with make(num_envs=2, commands={"from_clip": 1.0, "fixed": [0.1, 0.0, 0.2]}) as env:
+        assert env.env.task.memory["command"].tolist() == [[0.1, 0.0, 0.2]] * 2
+
+
+def test_without_the_option_layouts_are_as_they_were() -> None:
+    with make(num_envs=1) as env, make(num_envs=1, commands={"from_clip": 0.5}) as tells:
+        assert set(tells.scenario()) - set(env.scenario()) == {"clip_velocity"}
+
+
+# targets
+
+
+def first_forces_are_none() -> None:
+    """Motors that hear from the policy four substeps later neither push nor brake before."""
+    nominal = {"friction": None, "payload": None, "com": None, "link_mass": None, "gains": None, "strength": None}
+    with make(num_envs=8, randomise={**nominal, "enabled": True, "encoder": 0.0, "delay": 4}) as env:
+        task = env.env.task
+        delay = np.full_like(task.layout["delay"], 0.02)
+        env.load_scenario({"delay": delay})
+        q, qd = task.qpos[:, task.view.positions].copy(), task.qvel[:, task.view.velocities].copy()
+        assert np.abs(qd).max() > 1.0
+        within = (q + qd * 1.5 / 60.0 > task.view.low) & (q + qd * 1.5 / 60.0 < task.view.high)
+        assert within.mean() > 0.95
+        task.actuate(np.ones((8, 12)))
+        task.batch.step(nstep=1)
+        np.testing.assert_allclose(task.field["actuator_force"][within], 0.0, atol=1e-9)
+
+
+def test_first_forces_are_none() -> None:
+    first_forces_are_none()
+
+
+def test_targets_that_hold_the_pose_would_brake(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = LeggedLogic.first_targets
+    monkeypatch.setattr(
+        LeggedLogic, "first_targets", lambda logic, qpos, qvel: right(logic, qpos, torch.zeros_like(qvel))
+    )
+    with pytest.raises(AssertionError):
+        first_forces_are_none()
