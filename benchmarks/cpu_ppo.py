@@ -3,9 +3,10 @@
     .venv-peers/bin/python benchmarks/cpu_ppo.py --out benchmarks/results/cpu_ppo.json
 
 Cases: networks of 128-128, ours as it is and with one further loss (the distance to a frozen policy's actions; rsl_rl's
-without it), and an LSTM of 64 in front of each. First both compute the same gradients from the same rollout.
-Contestants take turns in one process with one thread; what counts is the processor time of an iteration, which other
-work on the machine disturbs less than the time on the wall, and the ratio within a round.
+without it), networks of 64-64, and an LSTM of 64 in front of networks of 128-128. First both compute the same
+gradients from the same rollout. Contestants take turns in one process with one thread; what counts is the processor
+time of an iteration, which other work on the machine disturbs less than the time on the wall, and the ratio within a
+round.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from torch import Tensor
 from gaitway.algorithms.imitation import ActionDistance
 
 FLAT = Sizes(envs=128, steps=24, hidden=(128, 128))
+SMALL = Sizes(envs=128, steps=24, hidden=(64, 64))
 LSTM = Sizes(envs=128, steps=24, hidden=(128, 128), memory=64)
+
+
+Makers = dict[str, Callable[[], Any]]
 
 
 class ProcessorTime:
@@ -60,7 +65,15 @@ def distance(policy: Any) -> list[Any]:
     return [ActionDistance(deepcopy(policy).requires_grad_(False), policy)]
 
 
-def race(makers: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[dict[str, float]]]:
+def plain(sizes: Sizes) -> tuple[Sizes, Makers]:
+    """Both libraries as they are."""
+    return sizes, {
+        "rsl_rl": lambda: RslRl(sizes, "cpu", "fp32"),
+        "gaitway": lambda: Ours(sizes, "cpu", "eager", "fp32"),
+    }
+
+
+def race(makers: Makers, rounds: int) -> dict[str, list[dict[str, float]]]:
     """`rounds` iterations of each, in rotated order, after two that do not count."""
     entrants = {name: make() for name, make in makers.items()}
     for each in entrants.values():
@@ -89,25 +102,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--only", choices=("flat", "lstm"), default=None)
+    parser.add_argument("--only", choices=("flat", "small", "lstm"), default=None)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cases: dict[str, tuple[Sizes, dict[str, Callable[[], Any]]]] = {
-        "flat": (
-            FLAT,
-            {
-                "rsl_rl": lambda: RslRl(FLAT, "cpu", "fp32"),
-                "gaitway": lambda: Ours(FLAT, "cpu", "eager", "fp32"),
-                "gaitway with a further loss": lambda: Ours(FLAT, "cpu", "eager", "fp32", make_terms=distance),
-            },
-        ),
-        "lstm": (
-            LSTM,
-            {
-                "rsl_rl": lambda: RslRl(LSTM, "cpu", "fp32"),
-                "gaitway": lambda: Ours(LSTM, "cpu", "eager", "fp32"),
-            },
-        ),
+    further = {"gaitway with a further loss": lambda: Ours(FLAT, "cpu", "eager", "fp32", make_terms=distance)}
+    cases: dict[str, tuple[Sizes, Makers]] = {
+        "flat": (FLAT, plain(FLAT)[1] | further),
+        "small": plain(SMALL),
+        "lstm": plain(LSTM),
     }
     result: dict[str, Any] = {"benchmark": "cpu_ppo", "commit": revision(), "machine": machine(), "cases": {}}
     result["versions"] = versions("torch", "rsl-rl-lib")
