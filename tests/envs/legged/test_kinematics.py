@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import mujoco
 import numpy as np
 import pytest
@@ -37,6 +40,16 @@ def test_angles_and_feet_are_inverse() -> None:
     torch.testing.assert_close(again[below], feet[below], atol=1e-9, rtol=0)
     torch.testing.assert_close(leg_angles(feet, offset, *LEG)[below], angles[below], atol=1e-7, rtol=0)
     assert (leg_angles(torch.tensor([[0.0, 0.08, -9.0]]).double(), offset[:1].abs(), *LEG)[0, 2]).abs() < 1e-6
+
+
+def test_knees_that_bend_the_other_way_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned = torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)
+    monkeypatch.setitem(globals(), "leg_angles", lambda *given: turned * leg_angles_of(*given))
+    with pytest.raises(AssertionError):
+        test_angles_and_feet_are_inverse()
+
+
+leg_angles_of, stride_of = leg_angles, stride
 
 
 @pytest.mark.parametrize("name", ["pup12", "pup4", "walker", "humanoid"])
@@ -75,6 +88,27 @@ def test_feet_neither_jump_nor_slip(gait: GaitConfig) -> None:
     torch.testing.assert_close(moved, -velocity * seconds, atol=1e-12, rtol=0)
     assert float(place(gait.duty + (1 - gait.duty) / 2)[1]) == pytest.approx(gait.lift)
     assert float(place(0.1)[1]) == 0.0
+
+
+def _jumps(phase: torch.Tensor, velocity: torch.Tensor, gait: GaitConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Feet leave the ground forwards: the slope of the cubic has another sign."""
+    along, lift = stride_of(phase, velocity, gait)
+    u = ((phase - gait.duty) / (1.0 - gait.duty)).clamp(min=0.0)
+    slope = -velocity * ((1.0 - gait.duty) / gait.frequency)
+    return along - 2.0 * slope * (u - 3.0 * u**2 + 2.0 * u**3)[..., None], lift
+
+
+def _swapped(phase: torch.Tensor, velocity: torch.Tensor, gait: GaitConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """As long on the ground as it should be in the air."""
+    return stride_of(phase, velocity, dataclasses.replace(gait, duty=1.0 - gait.duty))
+
+
+@pytest.mark.parametrize("twin", [_jumps, _swapped])
+@pytest.mark.parametrize("gait", GAITS.values(), ids=GAITS)
+def test_feet_that_jump_are_found(gait: GaitConfig, twin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "stride", twin)
+    with pytest.raises(AssertionError):
+        test_feet_neither_jump_nor_slip(gait)
 
 
 @pytest.mark.parametrize("gait", GAITS.values(), ids=GAITS)

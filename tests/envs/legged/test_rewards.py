@@ -10,7 +10,7 @@ import pytest
 import torch
 from legged_cases import at, frame_of, pup12
 
-from gaitway.envs.legged.frame import Substeps, base_state
+from gaitway.envs.legged.frame import SOFT, RobotTensors, Substeps, base_state, norm
 from gaitway.envs.legged.presets import FLAT
 from gaitway.envs.legged.rewards import TERMS, TRACK_TERMS, Rewards, RewardTerm
 
@@ -37,6 +37,7 @@ def substeps(**parts: list[float]) -> Substeps:
 HIP_OFF = [0.5, 0.9, -1.8, *[0.0, 0.9, -1.8] * 3]
 OFF = [value + 0.1 for value in [0.0, 0.9, -1.8] * 4]
 BEYOND = [0.824, 0.9, -1.8, *[0.0, 0.9, -1.8] * 3]  # the hip's soft limit is 0.9 * 0.86 = 0.774
+STRETCHED = [0.0, 0.9, -0.927, *[0.0, 0.9, -1.8] * 3]  # a calf's is -1.85 + 0.9 * 0.97 = -0.977
 BENT = {"action": at(12, 0, 1.0), "last_action": at(12, 0, 0.5), "older_action": at(12, 0, 0.5)}
 SWUNG = [0.0, 0.5, 0.6, 0.7]
 ONE_LEG = {"contact": LANDED, "contact_time": [0.3, 0, 0, 0], "air_time": SWUNG, "command": [1.0, 0, 0]}
@@ -67,6 +68,7 @@ ROWS: list[tuple[str, dict[str, Any], float, float | None]] = [
     ("stand_still", {"q": OFF, "command": [0.0, 0.0, 0.5]}, 0.0, 0.0),
     ("pose", {"q": HIP_OFF}, math.exp(-0.25), 7.788e-3),
     ("dof_pos_limits", {"q": BEYOND}, 0.05, -0.01),
+    ("dof_pos_limits", {"q": STRETCHED}, 0.05, -0.01),
     ("exceed_torque", {"substeps": substeps(), "ctrl": at(12, 0, 0.5)}, 4 * 8.67, None),
     ("exceed_dof_pos", {"substeps": substeps(q=[0.7, 0.8, 0.8, 0.9])}, 0.75, None),
     ("world_vel_l2norm", {"command": [1.0, 0.0, 0.0], "velocity": [0.4, 0.8, 0.0]}, 1.0, None),
@@ -102,6 +104,36 @@ def test_terms(name: str, changes: dict[str, Any], value: float, added: float | 
     if added is not None:
         total, parts = Rewards([RewardTerm(name=name, weight=WEIGHTS[name])], False)(frame_of(**prepared(changes)))
         assert float(total) == float(parts) == pytest.approx(added, rel=1e-4, abs=1e-12)
+
+
+def _of_each_bound(robot: RobotTensors) -> torch.Tensor:
+    return SOFT * robot.high
+
+
+TWINS: dict[str, tuple[str, Any]] = {
+    "energy": ("gaitway.envs.legged.rewards.TERMS", lambda frame: (frame.torque * frame.qd).sum(1).abs()),
+    "dof_pos_limits": ("gaitway.envs.legged.frame.RobotTensors.soft_high", property(_of_each_bound)),
+    "feet_air_time": ("gaitway.envs.legged.frame.Frame.moving", lambda frame: norm(frame.command[:, :2]) < 0.1),
+    "action_rate": ("gaitway.envs.legged.frame.Frame.dt", property(lambda frame: 1.0, lambda frame, dt: None)),
+}
+"""Terms, and what must change one of their rows: abs of the sum, a factor on each bound, a threshold's sign, no dt."""
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_broken_terms_do_not_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, twin = TWINS[name]
+    if target.endswith("TERMS"):
+        monkeypatch.setitem(TERMS, name, twin)
+    else:
+        monkeypatch.setattr(target, twin, raising=False)
+    with pytest.raises(AssertionError):
+        all_rows_hold(name)
+
+
+def all_rows_hold(name: str) -> None:
+    for row in ROWS:
+        if row[0] == name:
+            test_terms(*row)
 
 
 def test_every_term_is_in_the_table() -> None:

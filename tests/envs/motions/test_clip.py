@@ -61,6 +61,14 @@ def test_a_loop_goes_on_from_where_it_ended():
     np.testing.assert_allclose(before.body_positions[0, 0], [-0.5, 0, 1], atol=1e-12)
 
 
+def test_a_clip_that_is_one_frame_too_long_is_found(monkeypatch):
+    """F frames last F - 1 times the time between them."""
+    monkeypatch.setattr(Clip, "duration", property(lambda clip: len(clip) * clip.dt))
+    for twin in (test_a_frame_is_at_its_index_over_the_rate, test_a_loop_goes_on_from_where_it_ended):
+        with pytest.raises(AssertionError):
+            twin()
+
+
 def test_differences_are_central_and_go_around_the_seam_of_a_loop():
     clip = make_clip(loop=True)
     angle, speed = clip.frames.joint_positions[:, 0], clip.frames.joint_velocities[:, 0]

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from gaitway.core.workspace import Variable, Workspace
+from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.legged.logic import LeggedLogic
 from gaitway.envs.motions.features import MotionFeatures
 from gaitway.envs.motions.generate import velocity_of
-from gaitway.envs.motions.skeleton import Fit
+from gaitway.envs.motions.skeleton import Fit, Skeleton
 from gaitway.envs.motions.starts import STREAM
 from gaitway.envs.registry import make_env
 
@@ -72,6 +74,37 @@ def test_as_many_begin_in_a_clip_as_asked_for() -> None:
         env.reset(1)
         with pytest.raises(AssertionError):
             share_is(env, 0.85)
+
+
+# E-AMP
+
+
+def played(steps: int = 30) -> tuple[Workspace, torch.Tensor]:
+    """A rollout with noise and short episodes, and the features of the states that its steps led to [T, B, 46]."""
+    with make(0.5, 4, episode_seconds=0.2) as env:
+        task, world = env.env.task, EnvAgent(env)
+        ws = Workspace.dense(world.variables(steps) | {"action": Variable(steps, 4, (12,), torch.float32)})
+        generator, ends, states = torch.Generator().manual_seed(0), [], []
+        env.on_end(lambda: ends.append((task.qpos.copy(), task.qvel.copy())))  # before any episode begins anew
+        for t in range(steps):
+            world.observe(ws, t)
+            ws.put("action", t, torch.randn(4, 12, generator=generator))
+            ends.clear()
+            world.advance(ws, t)
+            states.append(ends[0] if ends else (task.qpos.copy(), task.qvel.copy()))
+        world.observe(ws, steps)
+        qpos, qvel = (np.concatenate(each) for each in zip(*states, strict=True))
+        clip = Skeleton.of_task(task).clip(qpos, qvel, 50.0, task.foot_names)
+        features = MotionFeatures.of_spec(env.spec).of_clip(clip)
+    return ws, torch.from_numpy(features).float().unflatten(0, (steps, 4))
+
+
+def test_pairs_are_true_successors_and_none_spans_a_reset() -> None:
+    ws, reached = played()
+    assert int(ws["env/done"].sum()) > 8
+    torch.testing.assert_close(ws.following("env/obs/amp"), reached, atol=1e-5, rtol=1e-5)
+    with pytest.raises(AssertionError):  # the twin: the next row, whosever it is
+        torch.testing.assert_close(ws["env/obs/amp"][1:], reached, atol=1e-5, rtol=1e-5)
 
 
 # commands

@@ -38,7 +38,7 @@ def place_of(track: Track, position: list[float], points: list[list[float]] | No
     return Place(track, slice(None), LIKE.new_tensor([position]), where, LIKE.new_full(where.shape[:2], speed))
 
 
-BLOCKS = [("crawl", 0.4, 0.3), ("jump", 0.2, 0.1), ("leap", 0.5, 0.0), ("down", 0.3, -0.2)]
+BLOCKS = [("crawl", 0.6, 0.3), ("jump", 0.2, 0.1), ("leap", 0.5, 0.0), ("down", 0.3, -0.2)]
 
 
 def engaged(x: float, y: float, width: int, gap: bool) -> list[float]:
@@ -79,6 +79,21 @@ def test_the_engaging_block_switches_where_it_should(width: int, gap: bool) -> N
         kinds.add(found.index(1.0, 1) - 1)
     assert kinds == ({0, 2, 3, 4} if width == 5 else {0, 2, 3, 4, 6})
     assert place_of(track, [3.0, 0.95, 0.4]).engaging()[0].tolist() == engaged(3.0, 0.95, width, gap)
+
+
+def _next(place: Place) -> torch.Tensor:
+    return (place.number + 1).clamp(max=place.track.blocks)
+
+
+def _without_extent(place: Place) -> torch.Tensor:
+    return place.number + ((place.along > 0.8) & (place.number < place.track.blocks))
+
+
+@pytest.mark.parametrize("twin", [_next, _without_extent])
+def test_a_block_too_early_is_found(twin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Place, "engaged", twin)
+    with pytest.raises(AssertionError):
+        test_the_engaging_block_switches_where_it_should(5, False)
 
 
 def test_what_is_told_is_a_copy() -> None:

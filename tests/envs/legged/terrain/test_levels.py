@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from gaitway.envs.legged.frame import Frame
 from gaitway.envs.legged.terrain.config import DepthConfig, TerrainConfig
 from gaitway.envs.legged.terrain.depth import FAR, DepthCamera
 from gaitway.envs.legged.terrain.levels import UNKNOWN, first_level, graduated, next_level
+from gaitway.envs.legged.terrain.surroundings import Surroundings
 from gaitway.envs.legged.terrain.tiles import Tiles
+from tests.envs.legged_cases import frame_of
 
 LIKE = torch.zeros(0, dtype=torch.float64)
 
@@ -42,6 +46,44 @@ def test_tiles_ask_for_half_a_tile_or_half_of_the_command() -> None:
     up, down = tiles.achieved(memory, LIKE.new_zeros(5, 3), torch.zeros(5, dtype=torch.bool))
     assert up.tolist() == [True, False, False, False, False]
     assert down.tolist() == [False, True, False, False, False]
+
+
+def levels_follow_what_was_asked_for_in_every_step(around: Surroundings) -> None:
+    """6 s of episodes: told to stand for 3 s, then to go 1 m/s, at 0.6 m/s; the same at 0.4 m/s; told to stand."""
+    memory = {name: LIKE.new_zeros(3) for name in ("progress", "asked", "next_level")}
+    layout = {name: LIKE.new_zeros(3, *shape) for name, shape in around.layout_shapes().items()}
+    layout["level"] += 4.0
+    around.attach(memory, layout, trains=True)
+    frame = frame_of()
+    for step in range(300):
+        goes = float(step >= 150)
+        frame.command, frame.yaw_vel = LIKE.new_zeros(3, 3), LIKE.new_zeros(3, 3)
+        frame.command[:2, 0], frame.yaw_vel[:, 0] = goes, goes * numbers(0.6, 0.4, 0.0)
+        frame.steps = torch.full((3,), step + 1)
+        around.count(frame)
+    frame.position, frame.terminated = LIKE.new_zeros(3, 3), torch.zeros(3, dtype=torch.bool)
+    around.move_levels(torch.ones(3, dtype=torch.bool), frame)
+    # 3 m were asked for, half of it is 1.5 m: 1.8 m stay, 1.2 m go down, who stands as told stays
+    assert memory["next_level"].tolist() == [4, 3, 4]
+
+
+def test_levels_follow_what_was_asked_for_in_every_step() -> None:
+    config = TerrainConfig(kind="tiles", tiles=["gap"])
+    levels_follow_what_was_asked_for_in_every_step(Surroundings(config, None, (), LIKE))
+
+
+def test_the_last_command_times_the_whole_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = Surroundings(TerrainConfig(kind="tiles", tiles=["gap"]), None, (), LIKE)
+    right = around.count
+
+    def count(frame: Frame) -> dict[str, torch.Tensor]:
+        found = right(frame)
+        around._memory["asked"].copy_(frame.command[:, 0].abs() * frame.steps * frame.dt)
+        return found
+
+    monkeypatch.setattr(around, "count", count)
+    with pytest.raises(AssertionError):
+        levels_follow_what_was_asked_for_in_every_step(around)
 
 
 def test_images_know_far_noise_dropped_pixels_and_stripes() -> None:

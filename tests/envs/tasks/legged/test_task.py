@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from gaitway.envs.batch_task import STAGE_NONE
 from gaitway.envs.check import check_env
+from gaitway.envs.legged import frame
+from gaitway.envs.legged.frame import base_pose, base_velocity, rotate_back
 from gaitway.envs.legged.presets import DESCRIPTIONS, PRESETS
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
@@ -183,8 +186,8 @@ def test_every_preset_is_described() -> None:
     assert set(DESCRIPTIONS) == set(PRESETS) == {*SIZES, "legged:velocity"}
 
 
-def test_episodes_have_exactly_their_steps_and_a_fall_wins() -> None:
-    env, task = made("pup12/velocity", episode_seconds=0.2, **STILL)
+def episodes_have_exactly_their_steps_and_a_fall_wins(env: MujocoBatchEnv, task: LeggedTask) -> None:
+    """Ten steps."""
     flags = [env.step(zeros(env)) for _ in range(9)]
     assert not any(bool((step.terminated | step.truncated).any()) for step in flags)
     task.qpos[1, 2] = 0.05  # falls and runs out of time in the same step
@@ -195,18 +198,52 @@ def test_episodes_have_exactly_their_steps_and_a_fall_wins() -> None:
     assert not bool(env.step(zeros(env)).truncated.any())
 
 
-def test_rewards_see_the_old_command_and_the_velocity_before_a_kick() -> None:
+def test_episodes_have_exactly_their_steps_and_a_fall_wins() -> None:
+    episodes_have_exactly_their_steps_and_a_fall_wins(*made("pup12/velocity", episode_seconds=0.2, **STILL))
+
+
+def test_one_step_too_many_is_found() -> None:
+    """As `>` in the place of `>=` would give."""
+    env, task = made("pup12/velocity", episode_seconds=0.2, **STILL)
+    task.max_episode_steps += 1
+    with pytest.raises(AssertionError):
+        episodes_have_exactly_their_steps_and_a_fall_wins(env, task)
+
+
+def told_and_kicked() -> tuple[MujocoBatchEnv, LeggedTask]:
+    """New commands and kicks in every step, and a reward for following them."""
     options = {
         **NOMINAL,
         "pushes": {"kick_seconds": [0.0199, 0.02]},
         "commands": {"seconds": [0.0199, 0.02], "stand": 0.0},
     }
-    env, task = made("pup12/velocity", 8, rewards=[{"name": "tracking_lin_vel", "weight": 50.0}], **options)
+    return made("pup12/velocity", 8, rewards=[{"name": "tracking_lin_vel", "weight": 50.0}], **options)
+
+
+def test_rewards_see_the_old_command_and_the_velocity_before_a_kick() -> None:
+    rewards_see_the_old_command_and_the_velocity_before_a_kick(*told_and_kicked())
+
+
+def test_commands_that_are_drawn_before_the_reward_are_found() -> None:
+    env, task = told_and_kicked()
+    logic = task._logic
+    right = logic.judge
+
+    def judge(*given: Any) -> Any:
+        logic.memory["command"].add_(0.5)
+        found = right(*given)
+        logic.memory["command"].sub_(0.5)
+        return found
+
+    logic.judge = judge  # type: ignore[method-assign]
+    with pytest.raises(AssertionError):
+        rewards_see_the_old_command_and_the_velocity_before_a_kick(env, task)
+
+
+def rewards_see_the_old_command_and_the_velocity_before_a_kick(env: MujocoBatchEnv, task: LeggedTask) -> None:
     told = task.memory["command"].copy()
     env.step(zeros(env))
     step = env.step(zeros(env))
-    frame = task._logic.frame
-    assert frame is not None
     told_then, seen = task.memory["command"].copy(), step.obs["critic"]
     columns = env.spec.group("critic")
     assert not np.allclose(told, told_then)
@@ -233,6 +270,28 @@ def _yaw(qpos: np.ndarray) -> float:
 
 @pytest.mark.parametrize("yaw", [0.0, 2.0, -2.5])
 def test_velocities_are_those_of_the_base(yaw: float) -> None:
+    velocities_are_those_of_the_base(yaw)
+
+
+def _turned_again(robot: Any, qvel: Any, rotation: torch.Tensor, *rest: Any) -> dict[str, torch.Tensor]:
+    found = base_velocity(robot, qvel, rotation, *rest)
+    return {**found, "ang_vel": rotate_back(rotation, found["ang_vel"])}
+
+
+def _scalar_last(robot: Any, qpos: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    position, rotation, yaw = base_pose(robot, qpos)
+    return position, rotation[:, [1, 2, 3, 0]], yaw
+
+
+@pytest.mark.parametrize("twin", [("base_velocity", _turned_again), ("base_pose", _scalar_last)])
+def test_other_frames_are_found(twin: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Angular velocities that are turned once more; quaternions read as x y z w."""
+    monkeypatch.setattr(frame, *twin)
+    with pytest.raises(AssertionError):
+        velocities_are_those_of_the_base(2.0)
+
+
+def velocities_are_those_of_the_base(yaw: float) -> None:
     """Forwards at 1 m/s, turning at 0.5 rad/s, whichever way the robot heads; rolled by 30 degrees."""
     env, task = made("pup12/velocity", 2, **NOMINAL)
     half, roll = yaw / 2, math.radians(30.0) / 2
@@ -251,14 +310,24 @@ def test_velocities_are_those_of_the_base(yaw: float) -> None:
         out["critic"][:, group.columns(name)] for name in ("lin_vel_true", "ang_vel_true", "gravity_true")
     )
     np.testing.assert_allclose(velocity[0] / 2.0, [1.0, 0.0, 0.0], atol=1e-12)
-    np.testing.assert_allclose(turn[0] / 0.25, [0.0, 0.0, 0.5], atol=1e-12)
+    np.testing.assert_allclose(turn / 0.25, [[0.0, 0.0, 0.5]] * 2, atol=1e-12)
     np.testing.assert_allclose(gravity[0], [0.0, 0.0, -1.0], atol=1e-12)
     np.testing.assert_allclose(gravity[1], [0.0, -0.5, -math.sqrt(0.75)], atol=1e-12)
 
 
 def test_feet_are_where_the_state_says() -> None:
-    """Positions and velocities of feet after a step, against a fresh computation of the same state."""
+    feet_are_where_the_state_says(*made("pup12/velocity", 2, **NOMINAL))
+
+
+def test_feet_of_the_substep_before_are_found() -> None:
     env, task = made("pup12/velocity", 2, **NOMINAL)
+    task.stage = STAGE_NONE
+    with pytest.raises(AssertionError):
+        feet_are_where_the_state_says(env, task)
+
+
+def feet_are_where_the_state_says(env: MujocoBatchEnv, task: LeggedTask) -> None:
+    """Positions and velocities of feet after a step, against a fresh computation of the same state."""
     for _ in range(5):
         env.step(torch.randn(2, 12, generator=torch.Generator().manual_seed(1)))
     data = mujoco.MjData(task.model)
@@ -344,7 +413,26 @@ def test_slippery_feet_slip() -> None:
 
 
 def test_other_rows_are_left_alone_when_some_begin_anew() -> None:
+    other_rows_are_left_alone_when_some_begin_anew(
+        *made("pup12/velocity", 6, **{**EVERYTHING, "episode_seconds": 20.0})
+    )
+
+
+@pytest.mark.parametrize("name", ["sums", "latency_frames", "air_time"])
+def test_a_part_that_begins_anew_in_all_rows_is_found(name: str) -> None:
     env, task = made("pup12/velocity", 6, **{**EVERYTHING, "episode_seconds": 20.0})
+    right = task.start
+
+    def start(rows: Any) -> None:
+        right(rows)
+        task.memory[name].fill(0.0)
+
+    task.start = start  # type: ignore[method-assign]
+    with pytest.raises(AssertionError):
+        other_rows_are_left_alone_when_some_begin_anew(env, task)
+
+
+def other_rows_are_left_alone_when_some_begin_anew(env: MujocoBatchEnv, task: LeggedTask) -> None:
     for _ in range(5):
         env.step(torch.randn(6, 12, generator=torch.Generator().manual_seed(0)))
     rows = np.array([1, 4], dtype=np.int32)
@@ -359,7 +447,18 @@ def test_other_rows_are_left_alone_when_some_begin_anew() -> None:
 
 
 def test_a_fault_ends_its_own_row() -> None:
+    a_fault_ends_its_own_row(*made("pup12/velocity", 3, **STILL))
+
+
+def test_a_fault_that_nobody_notices_is_found() -> None:
+    """MuJoCo resets a state that is not sound, and goes on."""
     env, task = made("pup12/velocity", 3, **STILL)
+    env._advance = task.advance  # type: ignore[method-assign, assignment]
+    with pytest.raises(AssertionError):
+        a_fault_ends_its_own_row(env, task)
+
+
+def a_fault_ends_its_own_row(env: MujocoBatchEnv, task: LeggedTask) -> None:
     twin, _ = made("pup12/velocity", 3, **STILL)
     env.step(zeros(env)), twin.step(zeros(twin))
     task.qvel[1, 0] = 1e12
@@ -398,10 +497,10 @@ def test_terms_of_substeps_are_recorded() -> None:
         action = 3.0 * torch.randn(2, 12, generator=generator)
         one, two = plain.step(action), env.step(action)
         assert torch.equal(one.obs["critic"], two.obs["critic"])
-    frame = task._logic.frame
-    assert frame is not None
-    assert frame.substeps is not None
-    torch.testing.assert_close(frame.substeps.torque[:, -1], frame.torque)
+    last = task._logic.frame
+    assert last is not None
+    assert last.substeps is not None
+    torch.testing.assert_close(last.substeps.torque[:, -1], last.torque)
     assert float(two.metrics["exceed_torque_episode"].sum()) < 0.0
 
 
