@@ -129,6 +129,46 @@ def test_starts_by_a_mask_are_those_by_rows() -> None:
     assert any((value[1] != 7.0).any() for value in memories[0].values())
 
 
+def test_frames_are_seen_late_by_masks_as_they_are_by_rows() -> None:
+    """Six steps of both simulators' orders on the same states, in which some episodes end: the same observations."""
+    task = NATIVE_TASKS["pup12/velocity"](**LATE)
+    assert isinstance(task, LeggedTask)
+    action = torch.zeros(COUNT, 12, dtype=torch.float64)
+    runs: list[list[torch.Tensor]] = []
+    for by_mask in (False, True):
+        logic, shown = attached(task, torch.float64), []
+        drawn = logic.draw(ALL, logic.numbers.places())
+        for name, target in logic.layout.items():
+            target.copy_(drawn[name])
+        physics = physics_of(task, logic, drawn)
+        logic.begin(ALL)
+        logic.note_start(ALL, physics)
+        for step in range(6):
+            ended = torch.arange(COUNT) % 3 == step % 3
+            logic.act(action + step, physics)
+            physics.qvel.add_(0.1)  # the next state
+            logic.judge(physics)
+            logic.numbers.elapsed.add_(1)
+            logic.go_on(ended, physics)
+            final = logic.observe(ALL, physics)["policy"]
+            physics.qvel[ended] = float(step)  # the first state
+            logic.numbers.elapsed.masked_fill_(ended, 0)
+            if by_mask:
+                logic.begin(ALL, ended)
+                logic.note_start(ALL, physics, ended)
+                new = logic.observe(ALL, physics, is_new=True)["policy"][ended]
+            else:
+                rows = ended.nonzero()[:, 0]
+                logic.begin(rows)
+                logic.note_start(rows, physics.rows(rows))
+                new = logic.observe(rows, physics.rows(rows), is_new=True)["policy"]
+            shown += [final, new]
+        runs.append([*shown, *logic.memory.values()])
+    assert len(torch.unique(logic.memory["latency_steps"])) > 1
+    for one, other in zip(*runs, strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("name", ["item", "branch", "nonzero", "mask", "constant", "list", "equal"])
 def test_the_guard_finds_each_way_of_looking(name: str) -> None:
     with pytest.raises(HostReadError):

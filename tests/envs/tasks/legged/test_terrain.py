@@ -22,6 +22,7 @@ NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushe
 EVERYTHING: dict[str, Any] = {
     "pushes": {"kick_seconds": [0.08, 0.3]},
     "randomise": {"enabled": True, "delay": 2},
+    "latency": {"most": 3, "seconds": 0.06},
     "episode_seconds": 0.2,
 }
 TRACKS = ["tilt", "crawl", "jump", "leap", "hurdle", "down", "slope", "stairs_up", "stairs_down"]
