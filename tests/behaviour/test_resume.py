@@ -220,7 +220,7 @@ HARDER = {  # commands, kicks and delays change and episodes end in between, bef
     "latency": {"most": 5, "seconds": 0.1},
     "randomise": {"enabled": True, "delay": 3},
 }
-CLIPS = {"name": "starts", "motion": "pup12_trot", "probability": 0.5}
+CLIPS = {"name": "starts", "motion": "pup12_trot", "probability": 0.5, "reference": True}
 LEGGED = ("pup12/velocity_rough", "pup12/amp_trot")
 """Levels, and starts in clips; all other ids with `-m long`."""
 OTHER_LEGGED = [id for id in PRESETS if id not in (*LEGGED, "legged:velocity")]

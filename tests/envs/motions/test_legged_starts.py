@@ -21,9 +21,11 @@ from gaitway.envs.registry import make_env
 COUNT = 60
 
 
-def make(probability: float = 1.0, num_envs: int = COUNT, seed: int = 0, **options: Any) -> Any:
-    wrappers = [{"name": "starts", "motion": "pup12_trot", "probability": probability}]
-    return make_env("pup12/amp_trot", num_envs, seed, num_threads=1, wrappers=wrappers, **options)
+def make(
+    probability: float = 1.0, num_envs: int = COUNT, seed: int = 0, reference: bool = False, **options: Any
+) -> Any:
+    starts = {"name": "starts", "motion": "pup12_trot", "probability": probability, "reference": reference}
+    return make_env("pup12/amp_trot", num_envs, seed, num_threads=1, wrappers=[starts], **options)
 
 
 def drawn(env: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -105,6 +107,58 @@ def test_pairs_are_true_successors_and_none_spans_a_reset() -> None:
     torch.testing.assert_close(ws.following("env/obs/amp"), reached, atol=1e-5, rtol=1e-5)
     with pytest.raises(AssertionError):  # the twin: the next row, whosever it is
         torch.testing.assert_close(ws["env/obs/amp"][1:], reached, atol=1e-5, rtol=1e-5)
+
+
+# the clock along a clip
+
+
+def references_are_what_clips_show_now(env: Any) -> None:
+    """Two episodes of ten steps: features of the clip as many steps after its beginning, also in their last step."""
+    features = MotionFeatures.of_spec(env.spec)
+    obs, steps = env.reset(0), 0
+    _, clips, begins = drawn(env)
+    for number in range(1, 22):
+        expected = features.at(env.library, clips, begins + 0.02 * steps)
+        np.testing.assert_allclose(obs["reference"].numpy(), expected, atol=1e-6, rtol=1e-6)
+        step = env.step(torch.zeros(env.num_envs, 12))
+        obs, steps = step.obs, steps + 1
+        last = features.at(env.library, clips, begins + 0.02 * steps)
+        np.testing.assert_allclose(step.final_obs["reference"].numpy(), last, atol=1e-6, rtol=1e-6)
+        assert bool(step.truncated.all()) is (number % 10 == 0)
+        if number % 10 == 0:
+            (_, clips, begins), steps = drawn(env), 0
+
+
+def test_references_are_what_clips_show_now() -> None:
+    with make(0.5, 4, reference=True, episode_seconds=0.2, endings=[]) as env:
+        assert env.spec.group("reference").components == env.spec.group("amp").components
+        references_are_what_clips_show_now(env)
+    with make(1.0, 16, reference=True) as env:  # who begins in the clip begins where its clock does
+        obs = env.reset(3)
+        torch.testing.assert_close(obs["reference"][:, :34], obs["amp"][:, :34], atol=2e-5, rtol=1e-5)
+
+
+def test_a_clock_that_goes_on_into_the_next_episode_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(0.5, 4, reference=True, episode_seconds=0.2, endings=[]) as env:
+        clock = env._clock
+        tick = clock.tick
+
+        def tick_and_stay_wound() -> None:
+            tick()
+            clock.wind = lambda rows, which, when: None
+
+        monkeypatch.setattr(clock, "tick", tick_and_stay_wound)
+        with pytest.raises(AssertionError):
+            references_are_what_clips_show_now(env)
+
+
+def test_scenarios_hold_the_clock_and_wrong_ones_are_refused() -> None:
+    with make(0.5, 2, reference=True) as env, make(0.5, 2, seed=9, reference=True) as other:
+        for _ in range(3):
+            step = env.step(torch.zeros(2, 12))
+        assert torch.equal(other.load_scenario(env.scenario())["reference"], step.obs["reference"])
+        with pytest.raises(ValueError, match=r"write \[clip, seconds\] for each of 2 instances, clips counted from 0"):
+            env.load_scenario({"reference_clock": [[0.0, 0.1], [7.0, 0.1]]})
 
 
 # commands

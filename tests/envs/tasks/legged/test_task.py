@@ -59,7 +59,10 @@ SHORT: dict[str, Any] = {
 CLIPS = {"name": "starts", "motion": "pup12_trot", "probability": 0.5}
 FURTHER: dict[str, dict[str, Any]] = {
     "pup12/gait_params": {"latency": {}},  # shows nothing that can be late
-    "pup12/amp_trot": {"wrappers": [CLIPS], "commands": {"seconds": [0.04, 0.1], "from_clip": 0.5}},
+    "pup12/amp_trot": {
+        "wrappers": [{**CLIPS, "reference": True}],
+        "commands": {"seconds": [0.04, 0.1], "from_clip": 0.5},
+    },
     "walker/velocity": {},
     "pup12/recovery": {},
     "pup12/velocity": {},
