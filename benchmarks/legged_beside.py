@@ -3,9 +3,10 @@
     PYTHONPATH=src .venv-peers/bin/python benchmarks/legged_beside.py --out benchmarks/results/legged_beside.json
 
 Same task, instances, networks without normalisers (better for both on seed 100), passes, minibatches, adaptive rate and
-steps, those of the preset; rsl_rl's runner gets the task through `as_rsl_rl_env`. Both have one thread for the networks and `--threads` for the simulator. The
-deterministic policies are judged on the same 120 episodes of the grid. Passed: the mean return of ours is not below
-theirs, or 0 lies in the 95 % interval (Welch) of the difference. Iterations without physics are timed by `cpu_ppo`.
+steps, those of the preset; rsl_rl's runner gets the task through `as_rsl_rl_env`. Both have one thread for the networks
+and `--threads` for the simulator. The deterministic policies are judged on the same 120 episodes of the grid. Passed:
+the mean return of ours is not below theirs, or 0 lies in the 95 % interval (Welch) of the difference. Iterations
+without physics are timed by `cpu_ppo`.
 """
 
 from __future__ import annotations
