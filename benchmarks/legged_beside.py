@@ -98,7 +98,7 @@ SIDES: dict[str, Callable[[int, int, int], dict[str, float]]] = {"gaitway": ours
 
 def verdict(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     mine, others = ([row["return"] for row in rows[side].values()] for side in SIDES)
-    difference, low, high = welch_interval(mine, others)
+    difference, low, high = welch_interval(others, mine)  # ours above theirs
     return {
         "difference": round(difference, 3),
         "interval": [round(low, 3), round(high, 3)],
