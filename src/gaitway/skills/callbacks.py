@@ -69,7 +69,8 @@ class TaskCurriculum:
         self._set(moment)
 
     def after_iteration(self, moment: Any) -> None:
-        self.running |= _by_task(moment.numbers, "env/success/")
+        lately = _by_task(moment.numbers, "env/success/")
+        self.running |= {task: min(share, 1.0) for task, share in lately.items()}  # a mean of ones may be rounded up
         steps, last = moment.now.env_steps, self.reviewed or 0
         if self.interval and self.config.eval_mode != "rollouts" and steps // self.interval > last // self.interval:
             self._review(moment)
