@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from gaitway.envs.vec_env import ActionSpec
@@ -15,6 +14,7 @@ def noise_in_degrees(action: ActionSpec, std: Tensor) -> dict[str, Tensor]:
     no angle."""
     if action.unit != "rad" or not action.scale:
         return {}
-    scale = torch.tensor(action.scale, dtype=std.dtype, device=std.device)
-    degrees = (std * scale).reshape(-1, len(action.names)).mean(0) * (180.0 / math.pi)
-    return {f"noise_degrees/{name}": value for name, value in zip(action.names, degrees.unbind(), strict=True)}
+    means = std.reshape(-1, len(action.names)).mean(0).unbind()
+    factors = [each * 180.0 / math.pi for each in action.scale]  # numbers: a tensor of them would wait for the GPU
+    named = zip(action.names, means, factors, strict=True)
+    return {f"noise_degrees/{name}": mean * factor for name, mean, factor in named}
