@@ -12,7 +12,9 @@ the whole process, start and evaluation included, which others on the machine ha
 that the file has, and adds that of this command.
 
 `--twins` trains, with the first seed, those that have one mistake and must not pass, in whatever time. They learn with
-it and are judged without, but for `gait of the neighbour` and `no authority`, whose robots cannot do otherwise.
+it and are judged without, but for `gait of the neighbour` and `no authority`, whose robots cannot do otherwise. Where
+`gait_residual` learnt with models redrawn in every step it passed (0.082 m/s on seed 0, 0.081 without the mistake):
+models of the mean are as good a teacher. `reward rolled` stands in its place.
 """
 
 from __future__ import annotations
@@ -39,7 +41,6 @@ from gaitway.cli.build import load_policy
 from gaitway.cli.open_run import open_run
 from gaitway.envs.legged.actions import Actions
 from gaitway.envs.legged.frame import Frame
-from gaitway.envs.legged.randomise import draws_needed
 from gaitway.envs.legged.rewards import Rewards
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.tasks.legged.task import LeggedTask
@@ -85,19 +86,6 @@ class EitherWay(Rewards):
         return super().__call__(dataclasses.replace(frame, command=frame.command * signs))
 
 
-class RedrawnModels(Wrapper):
-    """Broken: every robot has another model in every step."""
-
-    def step(self, action: Tensor) -> Step:
-        task = task_of(self)
-        logic = task._logic
-        numbers = torch.rand(self.num_envs, draws_needed(logic.robot), dtype=torch.float64)
-        for name, value in logic._models(numbers).items():
-            logic.layout[name].copy_(value)
-        task.restore()
-        return self.env.step(action)
-
-
 def task_of(env: VecEnv) -> LeggedTask:
     base = innermost(env)
     assert isinstance(base, MujocoBatchEnv)
@@ -133,7 +121,7 @@ TWINS = {
     "gait_residual": {
         "no authority": ["env.options.action_scale=1e-6"],
         **ACTIONS_ROLLED,
-        "models redrawn": learns_with("legged_ladder:RedrawnModels"),
+        **REWARD_ROLLED,
     },
     "pup4": {**ACTIONS_ROLLED, "sign of the speed random": learns_with("legged_ladder:either_way")},
 }

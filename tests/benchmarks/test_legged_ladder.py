@@ -64,16 +64,6 @@ def test_some_robots_are_paid_for_the_other_direction(ladder):
     assert 0 < int((broken.reward != whole.reward).sum()) < 16
 
 
-def test_models_differ_from_step_to_step(ladder):
-    _, whole = stepped("pup12/gait_residual")
-    _, broken = stepped("pup12/gait_residual", "RedrawnModels")
-    feet = torch.from_numpy(broken.view.foot_geoms.reshape(-1))
-    assert not torch.isclose(broken._logic.layout["friction"], whole._logic.layout["friction"]).any()
-    for task in (whole, broken):
-        friction = task._model_fields["geom_friction"][:, feet, 0]
-        assert_close(friction, task._logic.layout["friction"].expand_as(friction))
-
-
 def test_twins_are_named_and_late_ones_may_still_pass(ladder):
     assert ladder.planned(["pup4"], [0, 1], None) == [("pup4", 0, "", []), ("pup4", 1, "", [])]
     assert [each[:3] for each in ladder.planned(["gait_params", "pup4"], [5, 6], ["actions rolled"])] == [
