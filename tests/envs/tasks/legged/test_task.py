@@ -16,7 +16,7 @@ from gaitway.envs.batch_task import STAGE_NONE
 from gaitway.envs.check import check_env
 from gaitway.envs.legged import frame
 from gaitway.envs.legged.frame import base_pose, base_velocity, rotate_back
-from gaitway.envs.legged.presets import DESCRIPTIONS, PRESETS
+from gaitway.envs.legged.presets import DESCRIPTIONS, FLAT, PRESETS
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
 from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
@@ -108,7 +108,7 @@ def test_threads_do_not_matter() -> None:
         assert torch.equal(runs[0][1], other[1])
 
 
-STORED = {**EVERYTHING, "episode_seconds": 20.0, "endings": []}
+STORED = {**EVERYTHING, "episode_seconds": 20.0, "endings": [], "rewards": FLAT}
 
 
 def goes_on_from_its_state(env: MujocoBatchEnv, task: LeggedTask, lost: Callable[[Any], None] | None = None) -> None:
@@ -468,7 +468,7 @@ def a_fault_ends_its_own_row(env: MujocoBatchEnv, task: LeggedTask) -> None:
     step, other = env.step(zeros(env)), twin.step(zeros(twin))
     assert step.metrics["physics_error"].tolist() == [0.0, 1.0, 0.0]
     assert step.terminated.tolist() == [False, True, False]
-    assert float(step.reward[1]) == pytest.approx(-2.0)
+    assert float(step.reward[1]) == pytest.approx(-0.2)
     assert all(torch.isfinite(value).all() for value in (*step.obs.values(), *step.final_obs.values()))
     assert torch.equal(step.obs["policy"][[0, 2]], other.obs["policy"][[0, 2]])
     assert torch.isfinite(env.step(zeros(env)).reward).all()
@@ -534,9 +534,9 @@ def test_a_robot_must_be_named() -> None:
 
 
 def test_options_that_differ_are_told() -> None:
-    task = make_legged("pup12/velocity", {"noise": 0.5, "episode_seconds": 20.0, "reward_weights": {"energy": 0.0}})
-    assert task.options == {"noise": 0.5, "reward_weights": {"energy": 0.0}}
-    assert "energy_episode" not in task.metrics
+    task = make_legged("pup12/velocity", {"noise": 0.5, "episode_seconds": 20.0, "reward_weights": {"torques": 0.0}})
+    assert task.options == {"noise": 0.5, "reward_weights": {"torques": 0.0}}
+    assert "torques_episode" not in task.metrics
     noise = {part.name: part.noise for part in task.groups[0].components}
     assert noise["ang_vel"] == 0.1
     assert dataclasses.asdict(task.groups[0].components[0])["scale"] == 0.25
