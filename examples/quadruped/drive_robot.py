@@ -48,6 +48,14 @@ def leg_angles(foot, offset, thigh, calf):
     return np.stack((hip, np.arctan2(-x, down) - np.arctan2(calf * np.sin(knee), thigh + calf * np.cos(knee)), knee), 1)
 
 
+def measured(imu, vector):
+    """A vector of the base's frame in that of the IMU, where the contract says that there is one."""
+    if imu is None:
+        return vector
+    twice = 2 * np.cross(vector, imu["rotation"][1:])
+    return vector + imu["rotation"][0] * twice + np.cross(twice, imu["rotation"][1:])
+
+
 class Robot:
     """The robot: here MuJoCo, with motors that hold targets as the contract's drive says."""
 
@@ -60,7 +68,7 @@ class Robot:
             motor.set_to_position(kp=kp, kv=kd)
             motor.forcelimited, motor.forcerange = True, [-effort, effort]
         spec.option.timestep = drive["physics_dt"]
-        self.model = spec.compile()
+        self.model, self.imu = spec.compile(), drive.get("imu")
         self.data = mujoco.MjData(self.model)
         joints = [self.model.joint(name) for name in drive["joints"]]
         self.at, self.to = (np.array([getattr(j, key)[0] for j in joints]) for key in ("qposadr", "dofadr"))
@@ -75,8 +83,11 @@ class Robot:
         mujoco.mj_forward(self.model, self.data)
 
     def sensors(self):
-        """Rotation, angular velocity in the base, positions and velocities of joints: what a robot measures."""
-        return self.data.qpos[3:7].copy(), self.data.qvel[3:6].copy(), self.data.qpos[self.at], self.data.qvel[self.to]
+        """What a robot measures: angular velocity, direction of gravity, positions and velocities of joints."""
+        (w, i, j, k), turning = self.data.qpos[3:7], self.data.qvel[3:6].copy()
+        gravity = -np.array([2 * (i * k - w * j), 2 * (j * k + w * i), 1 - 2 * (i * i + j * j)])
+        found = (measured(self.imu, vector) for vector in (turning, gravity))
+        return *found, self.data.qpos[self.at], self.data.qvel[self.to]
 
     def hold(self, target, substeps):
         self.data.ctrl[:] = np.clip(target, self.low, self.high)
@@ -142,15 +153,16 @@ def drive(folder, file, command, seconds, phase=0.0, start=None, heading=False):
     for _ in range(round(seconds / dt)):
         if heading:
             command[2] = np.clip(-0.5 * robot.yaw(), -1, 1)
-        (w, i, j, k), turning, q, qd = robot.sensors()
-        gravity = -np.array([2 * (i * k - w * j), 2 * (j * k + w * i), 1 - 2 * (i * i + j * j)])
+        turning, gravity, q, qd = robot.sensors()
         clock = [math.sin(2 * math.pi * phase), math.cos(2 * math.pi * phase)]
         known = {"ang_vel": turning, "projected_gravity": gravity, "commands": command, "dof_pos": q - pose,
                  "dof_vel": qd, "last_actions": action, "phase": clock}  # fmt: skip
         if contract.get("scan"):
             known["height_scan"] = robot.scan(contract["scan"])
         action = runner({entry["group"]: observation(entry["components"], known)})
-        base = pose if action_spec["meaning"] == "joint_offset" else gait_pose(gait, phase, command)
+        base = pose
+        if action_spec["meaning"] != "joint_offset":  # a gait that has faded is part of the pose
+            base = pose + gait.get("authority", 1.0) * (gait_pose(gait, phase, command) - pose)
         robot.hold(base + scale * action, round(dt / motors["physics_dt"]))
         phase = 0.0 if gait is None else (phase + gait["frequency"] * dt) % 1.0
         velocities.append(robot.velocity())

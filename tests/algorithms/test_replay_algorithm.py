@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from gaitway.algorithms.algorithm import Now, Schedule
 from gaitway.algorithms.replay_algorithm import MOST_RESTS, ReplayConfig
+from gaitway.cli.train_config import RECIPES
 from gaitway.core.execution import Program
 
 
@@ -110,6 +111,16 @@ def test_settings_that_make_no_sense_are_refused_with_their_name(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         dataclasses.replace(ReplayConfig(), **wrong)
+
+
+@pytest.mark.parametrize("name", ["multitask_sac", "diayn", "hsd3", "hsd_bandit", "sac_hrl", "switching", "hiro"])
+def test_algorithms_that_learn_step_by_step_say_why(name):
+    made = RECIPES[name].config
+    with pytest.raises(ValueError, match=rf"^n_step is 3; {made.one_step_because}, so use n_step=1$"):
+        made(n_step=3)
+    assert made().n_step == 1
+    assert len(made.one_step_because) > 20
+    assert not ReplayConfig.one_step_because
 
 
 @pytest.mark.parametrize("kind", ["ddpg", "td3", "td3_bc"])

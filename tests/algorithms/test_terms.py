@@ -98,7 +98,7 @@ def test_what_the_policy_does_not_say_cannot_be_read():
     latent = {"name": "mlp", "reads": ["policy"], "writes": "latent", "size": 2}
     with_block = ActorCriticConfig(actor_hidden=(8,), critic_hidden=(8,), blocks=(latent,))
     ppo = make_ppo([Term(reads=("new/latent", "env/reward"))], agent=with_block)
-    assert ppo.reads == ("env/reward",)
+    assert ppo.reads == ("env/reward", "env/final_obs/policy")
     with pytest.raises(ValueError, match=r"reads 'new/latnt'.*\(did you mean 'new/latent'\?\)"):
         make_ppo([Term(reads=("new/latnt",))], agent=with_block)
 

@@ -186,7 +186,7 @@ def test_the_verdict_of_a_test_of_order_goes_by_wins():
     x = np.arange(10.0)
     y = np.append(np.arange(20.0, 29.0), -1000.0)
     sentence = verdict(x, y, MannWhitneyTest())
-    assert sentence.startswith("B is higher than A: a run of it beats one of the other with chance 0.90")
+    assert sentence.startswith("B is higher than A: a run of it is above one of the other with chance 0.90")
 
 
 def test_the_verdict_says_when_a_test_has_no_chance():

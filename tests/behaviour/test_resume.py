@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from hierarchy_cases import in_the_midst
 
 from gaitway.agents.actor_critic import ActorCriticConfig, MemoryConfig
 from gaitway.agents.deterministic_actor_critic import DeterministicActorCriticConfig, SingleCriticConfig
@@ -72,12 +73,12 @@ CASES = {
     "sac": TrainConfig(env=EnvConfig("Hopper-v5", 8, 1), algorithm=SACConfig(), agent=SMALL),
     "sac, n-step": TrainConfig(env=EnvConfig("walker/run", 8, 2), algorithm=SACConfig(n_step=3), agent=NORMALISED),
     "sac, discrete": TrainConfig(env=EnvConfig("gymnasium:CartPole-v1", 8), algorithm=SACConfig(), agent=SMALL),
-    "hiro": TrainConfig(  # checkpoints come every 16 steps, goals every 5
+    "hiro": TrainConfig(  # stopped after 80 steps, goals come every 7
         env=EnvConfig("walker/hurdles", 8, 1, options={"goal_space": True}),
         algorithm=HiroConfig(),
-        agent=HiroPolicyConfig(interval=5, goal_ranges={"rootx:p": [-1, 1], "rooty:p": [-1, 1]}, **ACTOR),
+        agent=HiroPolicyConfig(interval=7, goal_ranges={"rootx:p": [-1, 1], "rooty:p": [-1, 1]}, **ACTOR),
     ),
-    "switching": TrainConfig(  # checkpoints come every 16 steps, members change every 5
+    "switching": TrainConfig(  # stopped after 80 steps, 11 into an episode; members change every 5
         env=EnvConfig("toy/pendulum", 8, options={"max_episode_steps": 23}),
         algorithm=SwitchingConfig(),
         agent=SwitchingPolicyConfig(members=4, **ACTOR),
@@ -193,6 +194,8 @@ def resumes_exactly(config, tmp_path, after=5 * STEPS):
     first.learn(after)
     middle = first.env_steps
     assert after <= middle < after + STEPS  # a generation of evolution may reach beyond
+    if isinstance(config.agent, HiroPolicyConfig | SwitchingPolicyConfig):
+        assert in_the_midst(first.policy, first.state_dict()["carried"])
     # something written after the checkpoint, as by a run that is killed later
     first.upkeep.logger.log(middle + 1, {"after": 1.0})
     first.close()
@@ -221,8 +224,17 @@ HARDER = {  # commands, kicks and delays change and episodes end in between, bef
     "randomise": {"enabled": True, "delay": 3},
 }
 CLIPS = {"name": "starts", "motion": "pup12_trot", "probability": 0.5, "reference": True}
-LEGGED = ("pup12/velocity_rough", "pup12/amp_trot")
-"""Levels, and starts in clips; all other ids with `-m long`."""
+LEGGED = ("pup12/velocity_rough", "pup12/amp_trot", "pup12/field")
+"""One for each mechanism: levels, starts in clips, held images; commands, latency, noise and kicks are in all of them.
+All other ids with `-m long`."""
+CAMERA = {"name": "conv2d", "reads": ["depth"], "writes": "seen", "channels": [4], "size": 4, "hidden": [8]}
+SEEING = ActorCriticConfig(
+    actor_hidden=(8,),
+    critic_hidden=(8,),
+    blocks=(CAMERA,),
+    observations=Observations(actor=("student", "seen"), critic=("policy",)),
+)
+"""A policy that acts by images: where nobody reads them, nobody would notice that they are lost."""
 OTHER_LEGGED = [id for id in PRESETS if id not in (*LEGGED, "legged:velocity")]
 
 
@@ -233,6 +245,8 @@ def legged(id):
         options.pop("latency")
     wrappers = (CLIPS,) if "/amp_" in id else ()
     config = shorten(TrainConfig(env=EnvConfig(id, 8, 1, options=options, wrappers=wrappers)))
+    if id == "pup12/field":
+        config = replace(config, agent=SEEING)
     short = EvaluationConfig(interval=3 * STEPS, episodes=1, max_steps=10)
     return replace(config, total_steps=4 * STEPS, evaluation=short)
 

@@ -110,7 +110,7 @@ def test_scores_of_unequal_number(tmp_path, monkeypatch, capsys):
     assert "left out, because they have no value: run 3 of b" in said
     assert "b is higher than a" in said
     assert "Along the curve" not in said
-    assert "chance that a run of b beats one of a: 1.00, the groups do not overlap" in said
+    assert "chance that a run of b is above one of a: 1.00, the groups do not overlap" in said
     assert "with fewer than 5 runs" in said
 
 

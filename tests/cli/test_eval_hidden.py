@@ -55,3 +55,28 @@ def test_a_name_that_is_not_there_is_refused(run, capsys):
 def test_choices_would_not_notice(run, capsys):
     assert main(["eval", "toy/cartpole", "--policy", run, "--hide", "policy"]) != 0
     assert "takes choices" in capsys.readouterr().err
+
+
+ESTIMATED = (
+    "agent.blocks=[{name: estimator, reads: [phase], writes: felt, target: [policy], replace: 1.0, hidden: [4]}]"
+)
+
+
+def test_without_estimates_the_actor_reads_what_they_replace(run, tmp_path, capsys):
+    place = str(tmp_path / "run")
+    assert main(["train", *TINY, ESTIMATED, f"run_dir={place}", "logging.code=none", "--quiet"]) == 0
+    by_estimates = evaluated(capsys, place, "--hide", "policy")
+    assert by_estimates["return"] == evaluated(capsys, place)["return"]  # what is replaced is not read
+    measured = evaluated(capsys, place, "--without-estimates")
+    assert measured["estimates"] is False
+    assert measured["return"] != by_estimates["return"]
+    capsys.readouterr()
+    assert main(["eval", place, "--without-estimates", "--hide", "policy"]) != 0
+    assert "the action of instance 0 is nan" in capsys.readouterr().err
+
+
+def test_without_estimates_needs_some(run, capsys):
+    assert main(["eval", run, "--without-estimates"]) != 0
+    assert "no estimator of" in capsys.readouterr().err
+    assert main(["eval", run, "--policy", run, "--without-estimates"]) != 0
+    assert "leave out --policy" in capsys.readouterr().err

@@ -9,10 +9,13 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from forked_commands import Commands, until
 
 from gaitway.cli.main import main
+from gaitway.core.config import to_config
 from gaitway.core.files import load_state, save_state
+from gaitway.envs.robots.pup import PUP4
 
 TINY = ["env.id=toy/cartpole", "env.num_envs=8", "algorithm.rollout_steps=16", "algorithm.minibatches=2",
         "evaluation.episodes=2", "evaluation.interval=256", "checkpoints.interval=128", "total_steps=512"]  # fmt: skip
@@ -162,6 +165,26 @@ def test_list(what, capsys):
     assert rows
     assert all(row["id"] and row["description"] for row in rows)
     assert main(["list", what]) == 0
+
+
+def test_list_robots_knows_legged_ones_and_tells_of_each(tmp_path, capsys):
+    assert main(["list", "robots", "--json"]) == 0
+    known = [row["id"] for row in json.loads(capsys.readouterr().out)]
+    assert {"halfcheetah", "pup12", "pup4", "go1", "spot", "g1", "h1", "t1"} <= set(known)
+    assert len(set(known)) == len(known)
+    assert main(["list", "robots"]) == 0
+    assert "from gaitway[robots]" in capsys.readouterr().out
+    assert main(["list", "robots", "pup12"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("pup12: 12.76 kg, 19 positions, 18 velocities, 12 joints, 4 feet, free root")
+    assert "FL_calf_joint" in told
+    own = to_config(PUP4) | {"name": "mine", "mjcf": str(PUP4.robot.path)}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(own))
+    assert main(["list", "robots", str(tmp_path / "mine.yaml"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"].startswith("mine: 12.76 kg")
+    for arguments, words in ((["robots", "pup21"], "did you mean 'pup12'"), (["envs", "pup12"], "leave pup12 out")):
+        assert main(["list", *arguments]) == 1
+        assert words in capsys.readouterr().err
 
 
 def test_the_package_runs_as_a_module():

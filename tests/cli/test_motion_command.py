@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import shutil
@@ -14,6 +15,11 @@ from motion_cases import make_clip, walk
 from gaitway.cli.main import main
 from gaitway.core.files import load_state
 from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.generate import velocity_of
+from gaitway.envs.motions.library import MotionLibrary
+from gaitway.envs.pictures.render import rendering_problem
+from gaitway.envs.registry import make_env
+from gaitway.rewards.style import StyleReward
 from gaitway.runners.encoders import video_problem
 
 
@@ -74,6 +80,30 @@ def test_convert_reads_resamples_and_mirrors(clip, capsys, tmp_path):
     assert (mirrored.name, mirrored.weight) == ("other", 3.0)
     np.testing.assert_array_equal(mirrored.frames.joint_positions[:, :3], plain.frames.joint_positions[:, 3:])
     assert "times as long" in told(capsys, "convert", clip, "clips/odd", "--dt", "0.03")
+
+
+def test_convert_says_that_a_clip_is_of_a_legged_robot(clip, capsys):
+    of_go1 = MotionLibrary.load("pup12_trot").clips[0]
+    dataclasses.replace(of_go1, meta={"robot": "go1"}).save("go1")
+    told(capsys, "convert", "go1", "pup12", "--robot", "pup12")
+    assert Clip.load("pup12").meta["robot"] == "pup12"
+
+
+def test_clips_of_legged_robots_know_whose_they_are(clip, capsys, tmp_path):
+    walks = MotionLibrary.load("pup12_trot").clips[0]
+    assert walks.meta["robot"] == "pup12"
+    walks.save("trot")
+    found = json.loads(told(capsys, "check", "trot", "--json", code=1))  # feet of simulated clips sink in
+    verdicts = {each["question"]: each["verdict"] for each in found}
+    assert (verdicts["joint limits"], verdicts["floor"]) == ("ok", "wrong")
+    bent = walks.frames.joint_positions.copy()
+    bent[3, 0] += 3.0
+    dataclasses.replace(walks, frames=walks.frames.replaced(joint_positions=bent)).save("bent")
+    assert "FL_hip_joint" in told(capsys, "check", "bent", code=1).partition("joint limits")[2]
+    if video_problem() is None and rendering_problem() is None:
+        assert "pup12 in pup12_trot" in told(capsys, "view", "trot", "--out", "trot.gif", "--size", "64x48")
+    dataclasses.replace(walks, meta={"robot": "rex"}).save("rex")
+    assert "name one with --robot (walker" in told(capsys, "view", "rex", code=1)
 
 
 def test_convert_warns_of_velocities_that_are_not_those_of_positions(clip, capsys):
@@ -150,6 +180,29 @@ def test_mistakes_are_one_sentence_and_leave_nothing(clip, capsys, tmp_path, arg
     before = sorted(path.name for path in tmp_path.iterdir())
     assert words in told(capsys, *arguments, code=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_recorded_clips_are_experts_of_style_and_starts(clip, capsys, tmp_path):
+    """A legged robot is recorded as motion priors compare it, under every command that is given."""
+    common = ["--policy", "zero", "--seconds", "0.4", "--warmup", "0.2"]
+    told(capsys, "record", "pup12/gait_residual", "one", "--command", "0.5,0,0", *common)
+    one = Clip.load("one")
+    assert one.bodies == ("trunk", "FL_foot", "FR_foot", "RL_foot", "RR_foot")
+    assert (one.weight, one.meta["command"], one.meta["kind"]) == (1.0, [0.5, 0.0, 0.0], "recorded")
+    assert one.meta["velocity"] == pytest.approx(velocity_of(one), abs=1e-4)
+    assert "an AMP file of 61 numbers a frame" in told(capsys, "convert", "one", "one.txt")
+    commands = [text for each in ("0.5,0,0", "0.8,0,0.2", "0.5,0,0") for text in ("--command", each)]
+    told(capsys, "record", "pup12/gait_residual", "many", *commands, *common)
+    many = {each.name: each for each in MotionLibrary.load("many").clips}
+    # two clips of one command share its weight, and differ in their starts
+    weights = {"many_0.5_0_0": 0.5, "many_0.5_0_0_2": 0.5, "many_0.8_0_0.2": 1.0}
+    assert {name: each.weight for name, each in many.items()} == weights
+    assert [many[name].meta["seed"] for name in weights] == [0, 1, 0]
+    for motion in ("one", "many"):
+        starts = {"name": "starts", "motion": motion, "probability": 1.0, "reference": True}
+        env = make_env("pup12/amp_trot", 2, num_threads=1, wrappers=[starts])
+        assert env.reset(0)["reference"].shape == (2, 46)
+        assert StyleReward(env.spec, motion, expert_pairs=16, replay=0).expert.shape == (16, 2, 46)
 
 
 def tensors(state, path=""):

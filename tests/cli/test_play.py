@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -69,6 +70,19 @@ def test_of_a_folder_of_runs_the_best_is_played(runs, capsys):
     assert str(runs / "1") in text
     steps, total = played(text)
     assert total == steps > 1  # a reward of 1 per step, to the end of one episode
+
+
+def test_without_a_metric_commands_take_the_last_checkpoint(tmp_path, capsys, caplog):
+    tiny = ["env.id=toy/cartpole", "env.num_envs=4", "algorithm.rollout_steps=16", "total_steps=128", "--quiet"]
+    tiny += ["evaluation.episodes=1", "evaluation.interval=64", "logging.code=none"]
+    run = str(tmp_path / "run")
+    assert main(["train", *tiny, f"run_dir={run}", "evaluation.metric=null"]) == 0
+    assert "best" not in capsys.readouterr().out
+    assert main(["eval", run, "--json", "--episodes", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["checkpoint"] == "last"
+    assert chosen_run(str(tmp_path)) == tmp_path / "run"  # it has been evaluated, even if none is the best
+    assert main(["train", *tiny, f"run_dir={tmp_path / 'next'}", f"init_from.run={run}"]) == 0
+    assert "last checkpoint (step 128)" in caplog.text
 
 
 def test_the_episode_is_that_of_the_seed(runs, capsys):

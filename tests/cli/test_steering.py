@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -9,6 +11,8 @@ from gaitway import make_env
 from gaitway.cli.main import main
 from gaitway.cli.steering import Steering
 from gaitway.core.config import ConfigError
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.generate import velocity_of
 
 
 def test_a_command_is_seen_and_keys_change_it_within_what_was_trained(capsys) -> None:
@@ -40,3 +44,68 @@ def test_a_robot_without_legs_is_not_told(capsys) -> None:
     done = main(["play", "pup12/gait_params", "--policy", "zero", "--no-video", "--command", "0.5,0,0", "--steps", "3"])
     assert done == 0
     assert "3 steps" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run whose evaluations keep commands of the grid."""
+    folder = tmp_path_factory.mktemp("steering") / "run"
+    small = ["env.num_envs=8", "env.num_threads=1", "algorithm.rollout_steps=4", "algorithm.minibatches=1"]
+    small += ["algorithm.epochs=1", "total_steps=32", "evaluation.episodes=2", "evaluation.stochastic=false"]
+    small += ["evaluation.env.options.episode_seconds=0.4", "preflight=false", "logging.code=none", "--quiet"]
+    assert main(["train", "experiment=ppo_pup12_gait_params", f"run_dir={folder}", *small]) == 0
+    return folder
+
+
+def commands_seen(env, seed: int = 0) -> list[float]:
+    return env.reset(seed)["policy"][0, env.spec.group("policy").columns("commands_unscaled")].tolist()
+
+
+def test_who_is_watched_and_not_commanded_goes_ahead_instead_of_standing() -> None:
+    options = {"num_threads": 1, "purpose": "evaluation"}
+    env = make_env("pup12/gait_params", 1, commands={"sampler": "grid"}, **options)
+    assert commands_seen(env) == [0.0, 0.0, 0.0]
+    steering = Steering.of(env, None)
+    assert steering.command == [0.6, 0.0, 0.0]  # 0.6 of the 1 m/s at the top of x
+    assert commands_seen(env) == commands_seen(env, 15) == pytest.approx([0.6, 0.0, 0.0])
+    assert steering.caption() == ("command 0.6, 0, 0",)
+    steering.press("up")
+    assert steering.command == [0.7, 0.0, 0.0]
+    backwards = make_env("pup12/gait_params", 1, commands={"sampler": "grid", "x": [-0.5, 0.0]}, **options)
+    assert Steering.of(backwards, None).command == [-0.3, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("commands", [{}, {"sampler": "joystick"}, {"sampler": "grid", "fixed": [0.0, 0.0, 0.4]}])
+def test_commands_that_are_drawn_or_given_stay(commands) -> None:
+    env = make_env("pup12/gait_params", 1, num_threads=1, purpose="evaluation", commands=commands)
+    before = commands_seen(env)
+    steering = Steering.of(env, None)
+    assert (steering.command, steering.caption()) == (None, ())
+    assert commands_seen(env) == before
+
+
+def test_play_shows_a_run_in_motion_and_eval_measures_the_grid(run, capsys, monkeypatch) -> None:
+    seen = []
+
+    def watch(env, act, seed, *rest):
+        seen.append(commands_seen(env, seed))
+        return 1, 0.0
+
+    monkeypatch.setattr("gaitway.cli.play.watch", watch)
+    before = (run / "summary.json").read_text()
+    assert main(["play", str(run), "--no-video"]) == 0
+    assert main(["play", str(run), "--no-video", "--command", "0,0,0.5"]) == 0
+    assert seen == [pytest.approx([0.6, 0.0, 0.0]), pytest.approx([0.0, 0.0, 0.5])]
+    capsys.readouterr()
+    assert main(["eval", str(run), "--json"]) == 0
+    measured, best = json.loads(capsys.readouterr().out), json.loads(before)["best"]
+    known = {name: value for name, value in best.items() if value is not None}  # short episodes are all warm-up
+    assert {name: measured[name] for name in known} == known  # of the commands 0 and 0.3 m/s, as before
+
+
+def test_a_recording_that_nobody_commands_moves_and_says_so(run, tmp_path) -> None:
+    out = str(tmp_path / "clip")
+    assert main(["motion", "record", str(run), out, "--seconds", "0.2", "--warmup", "0.1"]) == 0
+    clip = Clip.load(out)
+    assert clip.meta["command"] == [0.6, 0.0, 0.0]
+    assert clip.meta["velocity"] == pytest.approx(velocity_of(clip), abs=1e-4)

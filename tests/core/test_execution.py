@@ -1,5 +1,6 @@
 """Execution: choices, refusals, fallbacks. What needs a GPU is in tests/gpu."""
 
+import functools
 import logging
 
 import pytest
@@ -62,6 +63,31 @@ def test_an_error_of_a_compiled_function_keeps_its_own_words():
 
     with pytest.raises(ValueError, match="use a positive number"):
         Execution(ExecutionConfig("compiled")).compiled(wrong)(torch.ones(1))
+
+
+def test_methods_of_many_objects_are_all_compiled(monkeypatch, caplog):
+    """torch gives up at the ninth object that shares the code of a method."""
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    class Scale:
+        def __init__(self, factor):
+            self.factor, self.sizes = factor, torch.full((3,), float(factor))
+
+        def of(self, x, *, twice=2):
+            return self.factor * self.sizes * x * twice
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    execution = Execution(ExecutionConfig("compiled"))
+    functions = [execution.compiled(Scale(factor).of) for factor in range(10)]
+    for _ in range(2):
+        for factor, function in enumerate(functions):
+            assert function(torch.ones(3)).tolist() == [2.0 * factor**2] * 3
+    assert len(compiled) == 10
+    assert "cannot be compiled" not in caplog.text
 
 
 def test_bf16_holds_inside_the_block_only():

@@ -21,6 +21,7 @@ from gaitway.core.files import (
     StateFileError,
     atomic_write_json,
     atomic_write_text,
+    load_meta,
     load_state,
     remove_leftovers,
     save_state,
@@ -216,6 +217,23 @@ def test_damage_is_one_sentence(tmp_path: Path, damage: Any, words: str) -> None
         load_state(tmp_path / "x", kind="test")
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "x") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fix"),
+    [("checkpoint", "use another checkpoint"), ("replay chunk", "use another checkpoint"), ("test", "make it again")],
+)
+def test_what_is_damaged_is_copied_or_made_again_as_its_kind_can_be(tmp_path: Path, kind: str, fix: str) -> None:
+    save_state(tmp_path / "x", STATE, kind=kind)
+    (tmp_path / "x" / "state.safetensors").write_bytes(b"")
+    with pytest.raises(StateFileError, match=f"x is damaged .*; copy it again or {fix}$"):
+        load_state(tmp_path / "x", kind=kind)
+    (tmp_path / "x" / "state.safetensors").unlink()
+    with pytest.raises(StateFileError, match=f"x is incomplete .*; copy it again or {fix}$"):
+        load_state(tmp_path / "x", kind=kind)
+    (tmp_path / "x" / "state.json").write_text("{")
+    with pytest.raises(StateFileError, match=f"x is damaged .*; copy it again or {fix}$"):
+        load_meta(tmp_path / "x", kind=kind)
 
 
 def flip(path: Path, position: int) -> None:

@@ -44,7 +44,7 @@ class TestFollowing:
 
     def test_an_end_without_final_observation_names_the_fix(self):
         ws = step_rows(NONE, flags([False, False], [False, True]), final=False)
-        with pytest.raises(ValueError, match=r"column 1 ended at step 1.*'env/final_obs/policy' in its reads"):
+        with pytest.raises(ValueError, match=r"column 1 ended at step 1.*name 'env/final_obs/policy' in the reads"):
             ws.following("env/obs/policy")
 
     def test_with_reset_rows_the_next_row_is_the_state_reached(self):

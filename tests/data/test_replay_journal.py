@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from step_model import World, check_transitions, make
+from step_model import World, check_transitions, make, make_with_decisions
 
 from gaitway.core.files import STRUCTURE_FILE, TENSOR_FILE, StateFileError, load_state, save_state
 from gaitway.data import replay_journal
@@ -126,6 +126,33 @@ class TestReading:
             replay.add(ws)
             restored.add(ws)
             alike(replay, restored, world, capacity_rows=12, n_step=n_step, gamma=0.9)
+
+    @pytest.mark.parametrize("only", [False, True])
+    @pytest.mark.parametrize("reset_rows", [False, True])
+    def test_windows_of_decisions_go_on_alike(self, tmp_path, only, reset_rows):
+        """Written, killed and read at any time: lengths of windows, and which of them can be drawn, come back."""
+        world = World(2, 3, reset_rows, interval=4)
+        replay, journal = make_with_decisions(24, world, only, gamma=0.9), ReplayJournal(tmp_path / "chunks")
+        lengths: set[int] = set()
+        for count in (9, 1, 2, 30, 3):
+            replay.add(world.advance(count))
+            if count == 2:
+                replay.cut()
+                world.restart()
+            manifest = through_disk(tmp_path, journal.write(replay))
+            restored = make_with_decisions(24, world, only, gamma=0.9)
+            ReplayJournal(tmp_path / "chunks").read(restored, manifest)
+            for steps in (0, 1):
+                if steps:
+                    ws = world.advance(steps)
+                    replay.add(ws)
+                    restored.add(ws)
+                alike(replay, restored)
+                every = restored.slots(restored.first_row, restored.stop_row)
+                fields, expected = restored.gather(every), world.decision_windows(12, 0.9, only)
+                assert check_transitions(fields, expected) == set(expected)
+                lengths |= set(fields["steps"].tolist())
+        assert lengths == {1, 2, 3, 4}
 
     def test_an_interruption_after_the_last_write_is_kept(self, tmp_path):
         world, replay, journal = World(2, 0, ends=0), make(40, 2), ReplayJournal(tmp_path)

@@ -42,6 +42,35 @@ class TestDraws:
         assert replay.size == 4
         assert replay.draw((4,)).shape == (4,)
 
+    def test_whole_windows_wait_for_the_rows_behind_a_cut(self):
+        world, replay = World(1, 0, ends=0), make(8, 1, n_step=3, whole_windows=True)
+        replay.add(world.advance(12))
+        for cut, drawable in ((True, (2, 10)), (False, (3, 11)), (True, (4, 12)), (False, (5, 13))):
+            if cut:
+                replay.cut()
+                world.restart()
+            assert (replay.first_row, replay.stop_row) == drawable
+            slots = replay.slots(*drawable)
+            seen = [step.obs for step in world.streams[0].steps]
+            found = replay.window(slots, 3)["env/obs/policy"][:3, :, 0].mT.int().tolist()
+            assert found == [seen[row : row + 3] for row in range(*drawable)], "nothing but rows that were added"
+            restored = make(8, 1, n_step=3, whole_windows=True)
+            restored.load_state_dict(replay.state_dict())
+            assert torch.equal(restored.slots(restored.first_row, restored.stop_row), slots)
+            assert torch.equal(restored.gather(slots)["reward"], replay.gather(slots)["reward"])
+            replay.add(world.advance(1))
+
+    def test_one_variable_of_some_rows(self):
+        world, replay = World(2, 0), make(12, 2)
+        for _ in range(5):  # 15 rows; the ring has 7
+            replay.add(world.advance(3))
+            first, stop = replay.first_row, replay.rows_added
+            expected = [[stream.steps[row].skill for stream in world.streams] for row in range(first, stop)]
+            assert replay.column("skill", first, stop).tolist() == expected
+            assert replay.column("env/obs/policy", first, stop).shape == (stop - first, 2, 2)
+            assert replay.column("skill", stop - 1, stop).tolist() == expected[-1:]
+            assert replay.column("skill", stop, stop).shape == (0, 2)
+
     def test_shapes_and_out(self):
         replay = make(10, 2)
         replay.add(World(2, 0).advance(3))

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from gaitway.envs.foreign.manager_env import ManagerEnv
+
 LIMIT = 12
 
 
@@ -171,6 +173,11 @@ class Manager:
 
     def close(self) -> None:
         self.closed = True
+
+
+def isaac(num_envs: int, seed: int, purpose: str, **common: Any) -> ManagerEnv:
+    """`env.id=foreign_stubs:isaac`, of which a process runs one."""
+    return ManagerEnv(Manager(num_envs, seed), "isaac/mass", clip_actions=1.0, purpose=purpose, one_per_process=True)
 
 
 class State:

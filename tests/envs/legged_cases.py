@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
+from gaitway.core.config import to_config
 from gaitway.envs.legged.frame import Frame, RobotTensors
-from gaitway.envs.robots.legged import FEET, LINKS, LeggedView
+from gaitway.envs.robots.legged import FEET, LINKS, LeggedRobot, LeggedView
 from gaitway.envs.robots.pup import PUP12
 from gaitway.envs.robots.world import add_static, compile_model
 from gaitway.envs.tasks.legged.model import robot_tensors
@@ -53,6 +56,16 @@ def frame_of(**changes: Any) -> Frame:
         for name, value in changes.items()
     }
     return Frame(robot=robot, dt=0.02, **{**plain, **given})
+
+
+def with_imu(folder: Path, site: str = '<site name="imu"/>', robot: LeggedRobot = PUP12, **changes: Any) -> str:
+    """The YAML file of a pup with this site, or body with a site, on its trunk as its IMU."""
+    text = robot.robot.path.read_text()
+    assert text.count('<site name="imu"/>') == 1
+    (folder / "imu.xml").write_text(text.replace('<site name="imu"/>', site))
+    path = folder / "imu.yaml"
+    path.write_text(yaml.safe_dump(to_config(robot) | {"mjcf": "imu.xml", "imu_site": "imu"} | changes))
+    return str(path)
 
 
 def at(size: int, column: int, value: float) -> list[float]:

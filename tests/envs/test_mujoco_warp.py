@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+import logging
 import math
+import re
+import weakref
 from importlib import metadata
 from typing import Any
 
@@ -47,12 +52,42 @@ def test_what_is_missing_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) 
         make_env("pup12/velocity", num_envs=2, simulator="warp")
 
 
-@pytest.mark.parametrize(("mujoco", "warp"), [("3.9.1", "1.19.0"), ("5.0.0", "1.19.0"), ("4.0.0", "1.18.2")])
-def test_versions_that_do_not_fit_are_named(mujoco: str, warp: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {"mujoco-warp": mujoco, "warp-lang": warp}
+def installed(monkeypatch: pytest.MonkeyPatch, mujoco_warp: str, warp: str, mujoco: str) -> None:
+    found = {"mujoco-warp": mujoco_warp, "warp-lang": warp, "mujoco": mujoco}
     monkeypatch.setattr(metadata, "version", found.__getitem__)
-    with pytest.raises(WarpError, match=r"what fits together is mujoco-warp 4 and warp-lang >= 1\.19"):
+
+
+@pytest.mark.parametrize(
+    ("versions", "sentence"),
+    [
+        (("3.9.1", "1.19.0", "4.0.0"), "mujoco-warp is 3.9.1, and what fits is mujoco-warp>=4.0,<5; "),
+        (("5.0.0", "1.19.0", "4.0.0"), "mujoco-warp is 5.0.0, and what fits is mujoco-warp>=4.0,<5; "),
+        (("4.0.0", "1.18.2", "4.0.0"), "warp-lang is 1.18.2, and what fits is warp-lang>=1.19,<2; "),
+        (("4.0.0", "2.0.0", "4.0.0"), "warp-lang is 2.0.0, and what fits is warp-lang>=1.19,<2; "),
+        (("4.0.0", "1.19.0", "3.16.4"), "mujoco is 3.16.4, and what fits is mujoco>=3.17; "),
+    ],
+)
+def test_versions_that_do_not_fit_are_named(
+    versions: tuple[str, str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(monkeypatch, *versions)
+    with pytest.raises(WarpError, match=re.escape(f"env.simulator is warp, but {sentence}{warp_worlds.INSTALL}")):
         make_env("pup12/velocity", num_envs=2, simulator="warp")
+
+
+def test_versions_that_were_not_tried_together_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    installed(monkeypatch, "4.0.0", "1.19.0", "4.0.0")
+    assert warp_worlds.missing() is warp_worlds.untried(gpu) is warp_worlds.untried(cpu) is None
+    installed(monkeypatch, "4.0.0", "1.19.0", "3.17.0")
+    assert warp_worlds.untried(cpu) is None
+    sentence = warp_worlds.untried(gpu)
+    assert sentence is not None
+    assert "mujoco 3.17.0 were not tried together on cuda" in sentence
+    assert sentence.endswith("install mujoco-warp 4.0.0, warp-lang 1.19.0, mujoco 4.0.0")
+    installed(monkeypatch, "4.1.0", "1.20.1", "4.2.0")
+    assert warp_worlds.missing() is None
+    assert "mujoco-warp 4.1.0, warp-lang 1.20.1, mujoco 4.2.0" in str(warp_worlds.untried(cpu))
 
 
 def test_simulators_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,19 +167,110 @@ def test_faults_end_their_own_episode_and_leave_nothing_behind(plain: WarpEnv) -
     plain.reset(5)
     before = plain._steps[plain._turn].step.obs["policy"].clone()
     plain._worlds.qvel[1, 3] = math.nan
-    plain._worlds.overflow[2] = 1
+    set_bit(plain, "NEFC", 2)
     faults = plain.counts()
     step = plain.step(actions(plain, 1)[0])
     assert step.metrics["physics_error"].tolist() == [0.0, 1.0, 1.0, 0.0]
     assert step.terminated.tolist() == [False, True, True, False]
     assert torch.equal(step.final_obs["policy"][1:3], before[1:3])
     assert not torch.equal(step.obs["policy"][1], before[1])
-    assert plain.counts() == {**faults, "crowded": faults["crowded"] + 1, "diverged": faults["diverged"] + 1}
+    assert plain.counts() == {**faults, **{name: faults[name] + 1 for name in ("crowded", "diverged", "NEFC")}}
     for action in actions(plain, 3):
         step = plain.step(action)
         assert all(torch.isfinite(value).all() for value in (*step.obs.values(), step.reward, *step.metrics.values()))
     assert step.metrics["physics_error"].sum() == 0
     assert all(torch.isfinite(value).all() for value in plain._tensors.memory["sums"])
+
+
+@needs_warp
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [1e10, -1e20, math.inf, math.nan])
+@pytest.mark.parametrize("name", ["qpos", "qvel"])
+def test_a_state_without_bounds_is_not_sound(plain: WarpEnv, name: str, value: float) -> None:
+    plain.reset(5)
+    plain._worlds.state[name][2, 1] = value
+    plain._worlds.state[name][1, 1] = 9e9
+    assert plain._worlds.faults()[0].tolist() == [False, False, True, False]
+    plain.reset(5)
+
+
+def set_bit(env: WarpEnv, name: str, *worlds: int) -> None:
+    import mujoco_warp
+
+    env._worlds.overflow[list(worlds)] |= int(mujoco_warp.OverflowType[name])
+
+
+@needs_warp
+@pytest.mark.slow
+@pytest.mark.parametrize("bit", warp_worlds.OWN_OVERFLOW)
+def test_a_world_without_room_of_its_own_ends_alone(plain: WarpEnv, bit: str, caplog: pytest.LogCaptureFixture) -> None:
+    plain.reset(5)
+    plain.check_workers()
+    plain.counted()
+    set_bit(plain, bit, 1, 3)
+    step = plain.step(actions(plain, 1)[0])
+    assert step.terminated.tolist() == [False, True, False, True]
+    told = {name: values.tolist() for name, values in step.metrics.items()}
+    assert told["physics_error"] == told["fell"] == told["falls_episode"] == [0.0, 1.0, 0.0, 1.0]  # a fault is a fall
+    assert told["seconds_episode"] == pytest.approx([0.02] * 4)
+    assert [told["velocity_error"][world] for world in (1, 3)] == [0.0, 0.0]
+    assert plain.counted() == {"warp/diverged": 0.0, "warp/crowded": 2.0, "warp/full_pool": 0.0}
+    with caplog.at_level(logging.WARNING, "gaitway"):
+        plain.check_workers()
+    assert f"2 worlds of pup12/velocity ran out of room and began anew ({bit}; " in caplog.text
+    assert "give more by env.options.capacity=[160, 96]" in caplog.text
+
+
+@needs_warp
+@pytest.mark.slow
+@pytest.mark.parametrize("bit", warp_worlds.POOL_OVERFLOW)
+def test_a_full_pool_ends_nobody_and_is_counted_once_a_step(
+    plain: WarpEnv, bit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain.reset(5)
+    plain.check_workers()
+    plain.counted()
+    for action in actions(plain, 2):
+        set_bit(plain, bit, 0, 1, 2, 3)
+        step = plain.step(action)
+        assert not step.terminated.any()
+        assert step.metrics["physics_error"].sum() == 0
+    assert plain.counted() == {"warp/diverged": 0.0, "warp/crowded": 0.0, "warp/full_pool": 2.0}
+    assert plain.counted()["warp/full_pool"] == 0.0
+    with caplog.at_level(logging.WARNING, "gaitway"):
+        plain.check_workers()
+        plain.check_workers()
+    assert caplog.text.count("in 2 steps of pup12/velocity the pool of contacts was full") == 1
+    assert f"left out ({bit}; " in caplog.text
+    assert "give more by env.options.capacity=[160, 96]" in caplog.text
+
+
+@needs_warp
+@pytest.mark.slow
+def test_limits_that_mujoco_has_too_end_nobody(plain: WarpEnv) -> None:
+    import mujoco_warp
+
+    told = (*warp_worlds.OWN_OVERFLOW, *warp_worlds.POOL_OVERFLOW, "NONE", "ALL")
+    others = [name for name in mujoco_warp.OverflowType.__members__ if name not in told]
+    assert {"ITERATIONS", "CONTACT_MATCH"} <= set(others)
+    plain.reset(5)
+    before = plain.counts()
+    for name in others:
+        set_bit(plain, name, 0, 1, 2, 3)
+    assert not plain.step(actions(plain, 1)[0]).terminated.any()
+    assert plain.counts() == before
+
+
+@needs_warp
+@pytest.mark.slow
+def test_a_pool_that_is_full_is_found_by_warp_itself() -> None:
+    with WarpEnv(NATIVE_TASKS["pup12/velocity"](**STILL), 4, 3, device="cpu", capacity=ROOM) as env:
+        env._worlds._data.naconmax = 2  # the arrays keep their length: fewer contacts are allowed
+        for action in actions(env, 30):
+            step = env.step(action)
+        assert env.counts()["full_pool"] == env.counts()["BROADPHASE"] > 0
+        assert env.counts()["crowded"] == 0
+        assert step.metrics["physics_error"].sum() == 0
 
 
 @needs_warp
@@ -182,6 +308,94 @@ def test_a_restored_state_goes_on_bit_for_bit_on_the_cpu(plain: WarpEnv) -> None
     for kind in ("physics", "memory", "layout", "constants"):
         for name, value in runs[0][2][kind].items():
             assert torch.equal(value, runs[1][2][kind][name]), (kind, name)
+
+
+@needs_warp
+@pytest.mark.slow
+def test_another_environment_goes_on_bit_for_bit_from_a_stored_state(plain: WarpEnv) -> None:
+    """As another process would, whose models and constants were those of another seed."""
+    given = actions(plain, 40)
+    plain.reset(7)
+    for action in given[:34]:
+        plain.step(action)
+    state = plain.state_dict()
+    with on_warp("pup12/velocity", seed=11, **STILL) as other:
+        other.load_state_dict(state)
+        for action in given[34:]:
+            one, same = plain.step(action), other.step(action)
+            assert torch.equal(one.obs["policy"], same.obs["policy"])
+            assert torch.equal(one.reward, same.reward)
+        for name, value in plain.state_dict()["physics"].items():
+            assert torch.equal(value, other.state_dict()["physics"][name]), name
+
+
+@needs_warp
+@pytest.mark.slow
+def test_what_derive_writes_is_stored(plain: WarpEnv) -> None:
+    """A value that worlds share would be that of the first world, and unknown to whoever goes on from a state."""
+
+    def arrays(owner: Any) -> dict[str, Any]:
+        found = {}
+        for field in dataclasses.fields(owner):
+            value = getattr(owner, field.name, None)
+            if dataclasses.is_dataclass(value):
+                found |= {f"{field.name}.{name}": array for name, array in arrays(value).items()}
+            elif hasattr(value, "numpy"):
+                found[field.name] = value.numpy().copy()
+        return found
+
+    plain.reset(5)
+    model = plain._worlds._model
+    plain._worlds.own["body_mass"].mul_(1.3)
+    before = arrays(model)
+    plain._worlds.derive()
+    after = arrays(model)
+    changed = {name for name in before if (before[name] != after[name]).any()}
+    assert changed == set(plain.state_dict()["constants"]) == set(warp_worlds.constants_of(plain.task.model))
+    plain.reset(5)
+
+
+@needs_warp
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["pup12/velocity", "pup12/velocity_rough", "walker/run"])
+def test_sensors_of_the_last_substep_are_enough(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trajectory and observations of all sensors in all substeps and room for 64 matches, bit for bit."""
+    with on_warp(id) as fast, on_warp(id) as whole:
+        step = whole._worlds.step
+        monkeypatch.setattr(whole._worlds, "step", lambda senses: step(senses=True))
+        whole._worlds._model.opt.contact_sensor_maxmatch = 64
+        touched = 0.0
+        for action in actions(fast, 25):
+            one, other = fast.step(action), whole.step(action)
+            for name, value in other.obs.items():
+                assert torch.equal(one.obs[name], value), name
+            assert torch.equal(one.reward, other.reward)
+            for name, value in whole._worlds.state.items():
+                assert torch.equal(fast._worlds.state[name], value), name
+            sensors = whole._worlds.field("sensordata")
+            assert torch.equal(fast._worlds.field("sensordata"), sensors)
+            touched += float(sensors.abs().sum())
+        assert id == "walker/run" or touched > 0.0
+        assert fast._worlds.overflow.sum() == 0
+
+
+@needs_warp
+@pytest.mark.slow
+def test_a_closed_environment_keeps_no_worlds() -> None:
+    env = on_warp("pup12/velocity", 2)
+    env.step(actions(env, 1)[0])
+    worlds, task = weakref.ref(env._worlds), weakref.ref(env._tensors)
+    gc.disable()
+    try:
+        env.close()
+        assert worlds() is None
+        assert task() is None
+    finally:
+        gc.enable()
+    env.close()
+    for ask in (env.reset, env.state_dict, env.scenario, lambda: env.step(torch.zeros(2, 12))):
+        with pytest.raises(RuntimeError, match="pup12/velocity was closed; make a new environment"):
+            ask()
 
 
 @needs_warp
@@ -239,7 +453,7 @@ def test_too_many_instances_are_refused_with_the_number_that_fits(monkeypatch: p
     model = NATIVE_TASKS["walker/run"]().model
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**31))
     warp_capacity.check_memory(model, ROOM, 4096, torch.device("cuda"), "walker/run")
-    with pytest.raises(WarpError, match=r"100000 instances .* about \d+ fit: use env.num_envs=16384"):
+    with pytest.raises(WarpError, match=r"100000 instances .* about \d+ fit, .*: use env.num_envs=16384"):
         warp_capacity.check_memory(model, ROOM, 100_000, torch.device("cuda"), "walker/run")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -57,6 +60,29 @@ def test_each_kind_is_tried_equally_often_and_counted_rightly(num_envs):
     assert 0 < result["success"] < 1
 
 
+@pytest.mark.parametrize("precision", [1e-9, 10.0], ids=["never_reached", "always_reached"])
+def test_a_physics_fault_ends_the_trial_of_its_kind_and_no_other(precision, monkeypatch):
+    with make_env("walker/skills", num_envs=2, rank_max=5, max_steps=3, precision=precision) as env:
+        move, steps = env.task.advance, itertools.count(1)
+
+        def break_sometimes():
+            move()
+            if next(steps) % 4 == 0:
+                env.task.qvel[1, 4] = np.nan
+
+        monkeypatch.setattr(env.task, "advance", break_sometimes)
+        names, left, tried = env.call("plan_trials", 2), np.array([31, 31]), []
+        env.reset()
+        while left.any():
+            metrics = {name: value.numpy() for name, value in env.step(torch.zeros(2, 6)).metrics.items()}
+            over = (metrics["last_step_of_task"] > 0) & (left > 0)
+            tried += [names[int(key)] for key in metrics["task_key"][over]]
+            assert (metrics["reached_goal"][metrics["physics_error"] > 0] == 0).all()
+            left -= over
+    assert len(names) == 31
+    assert Counter(tried) == dict.fromkeys(names.values(), 2)
+
+
 def test_evaluating_twice_gives_the_same_numbers_and_draws_tasks_again_afterwards():
     with make_env("point/skills", num_envs=4, rank_max=4, purpose="evaluation") as env:
         config = EvaluationConfig(trials=2, stochastic=True)
@@ -106,3 +132,14 @@ def test_running_success_follows_each_trial_by_a_tenth():
     other.add(rows(2, 4))
     for found in (statistics, other):
         assert found.metrics() == pytest.approx({"env/success/a": expected[1], "env/success/b": expected[2]})
+
+
+@pytest.mark.parametrize("outcome", [0.3, 1.0])
+def test_running_success_stays_within_what_was_met(outcome):
+    """The weights of the mean add up to 1.0000000000000002 for 7 trials at once, and for many other numbers of them."""
+    statistics = TrialStatistics(Trials("over", "kind", "won", {0: "a"}))
+    for count in range(1, 60):
+        one = torch.ones(count, 1, dtype=torch.float64)
+        named = {"env/metric/over": one, "env/metric/kind": 0 * one, "env/metric/won": outcome * one}
+        statistics.add(Workspace.packed(named))
+        assert statistics.success == {0: outcome}

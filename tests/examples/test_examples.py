@@ -1,16 +1,23 @@
 """Every example runs, does what it says, fits a page and is listed; what does not learn is noticed."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from forked_commands import Commands
 
 from gaitway import make_env
+from gaitway.analysis.figures import finish
+from gaitway.envs.tasks.skills.goal_spaces import POINT_BODY
+from gaitway.runners.evaluate import EvaluationConfig, evaluate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -137,7 +144,11 @@ def check_comparison(printed: str, folder: Path) -> None:
 
 def check_three_levels(printed: str, folder: Path) -> None:
     assert "skills: 8,000 steps without a task" in printed
-    assert numbers(r"score ([\d.]+) of 19", printed)[0] >= 0.0
+    (score,), evaluated = numbers(r"score ([\d.]+) of 19", printed), numbers(r"last .* score ([\d.]+)", printed)
+    assert score == pytest.approx(evaluated[-1], abs=0.06)  # what is printed has one digit; the run's own has four
+    groups = re.search(r"decided on most: ([\d,]+)$", printed, re.MULTILINE).group(1).split(",")
+    assert set(groups) <= set("0123")
+    assert groups == sorted(set(groups))
     assert (folder / "pictures" / "three_levels.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -167,6 +178,56 @@ def test_an_example_that_learns_nothing_fails(tmp_path, commands):
     printed = run(commands, broken, tmp_path / "here")
     with pytest.raises(AssertionError):
         assert_gain("reinforce", printed)
+
+
+class Ducking:
+    """Goes along x below the bars; decides every five steps on x alone, and behind 2 m on x and z."""
+
+    interface = SimpleNamespace(space=POINT_BODY, subsets=("1", "0", "0,2"), num_subsets=3)
+
+    def initial_state(self, count, device):
+        return torch.zeros(count, 2)
+
+    def act(self, obs, state, stochastic):
+        phase, space = state.T
+        space = torch.where(phase == 0, 1.0 + (obs["goal_space"][:, 0] >= 2.0), space)
+        return self(obs), torch.stack(((phase + 1) % 5, space), -1)
+
+    def __call__(self, obs):
+        _, _, z, heading = obs["goal_space"].T
+        speed = 0.3 + 0.1 * heading  # which no episode changes: they differ in how far they get
+        return torch.stack((speed, 0 * z, torch.where(z > 0.3, -0.4, 0.0), 0 * z), -1)
+
+    def reset(self, mask=None):
+        """Its actions depend on what is seen alone."""
+
+
+def test_three_levels_tells_score_and_goal_spaces_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    example = importlib.import_module("three_levels")
+    run, seeds = SimpleNamespace(policy=Ducking()), example.EPISODES
+    where, chosen, score = example.decisions(run)
+    with make_env(example.COURSE, num_envs=seeds, purpose="evaluation") as env:
+        expected = evaluate(env, lambda stochastic: run.policy, EvaluationConfig(episodes=seeds, stochastic=False))
+    assert expected["length"] == 200
+    assert 3 < score <= 19
+    assert score == pytest.approx(expected["score"])
+    assert len(where) == seeds * 200 // 5
+    assert where.max() > 3
+    assert ((where >= 2.0) == (chosen == 2)).all()
+    assert ((where < 2.0) == (chosen == 1)).all()
+
+    drawn = []
+    monkeypatch.setattr(example, "finish", lambda figure, path: (drawn.append(figure), finish(figure, path=path)))
+    example.draw(run, where, chosen, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    (axes,) = drawn[0].axes
+    share = {bars.get_label(): {bar.get_x(): bar.get_height() for bar in bars} for bars in axes.containers}
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == set(share)
+    visited = set(np.floor(where / example.BIN) * example.BIN)
+    assert share["x"] == {x: float(x in visited and x < 2.0) for x in share["x"]}
+    assert share["x, z"] == {x: float(x in visited and x >= 2.0) for x in share["x"]}
+    assert not any(share["others"].values())
 
 
 def test_the_own_robot_is_made_by_its_id_and_differs_by_instance(monkeypatch):

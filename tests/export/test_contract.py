@@ -110,9 +110,10 @@ class TestDifferences:
 class TestDrives:
     """What executes the actions, where both contracts tell."""
 
+    IMU = {"site": "imu", "position": [0.1, 0.0, 0.0], "rotation": [1.0, 0.0, 0.0, 0.0]}  # noqa: RUF012
     DRIVE = {  # noqa: RUF012
         "joints": ["hip", "knee"], "default_pose": [0.0, 0.9], "kp": [60.0, 60.0], "kd": [1.5, 1.5],
-        "effort": [23.7, 35.5], "physics_dt": 0.005, "quaternion": "wxyz",
+        "effort": [23.7, 35.5], "physics_dt": 0.005, "quaternion": "wxyz", "imu": IMU,
     }  # fmt: skip
 
     @pytest.mark.parametrize(
@@ -124,6 +125,9 @@ class TestDrives:
             ({"effort": [1.0, 35.5]}, "the effort of 'hip': 23.7 in A, 1 in B"),
             ({"physics_dt": 0.004}, "the physics_dt of the drive: 0.005 in A, 0.004 in B"),
             ({"quaternion": "xyzw"}, "the quaternion of the drive: 'wxyz' in A, 'xyzw' in B"),
+            ({"imu": {**IMU, "position": [0.1, 0.0, 0.2]}}, "the position of the IMU: [0.1, 0.0, 0.0] in A, [0.1, 0.0"),
+            ({"imu": {**IMU, "rotation": [0.0, 1.0, 0.0, 0.0]}}, "the rotation of the IMU: [1.0, 0.0, 0.0, 0.0] in A"),
+            ({"imu": None}, "the position of the IMU: [0.1, 0.0, 0.0] in A, None in B"),
         ],
     )
     def test_each_is_named(self, plain, tmp_path, changes, words):
@@ -131,6 +135,16 @@ class TestDrives:
             (tmp_path / name).write_text(json.dumps(plain | {"drive": drive}))
         found = first_difference(read_interface(tmp_path / "A"), read_interface(tmp_path / "B"))
         assert words in found.replace(f"{tmp_path}/", "")
+
+    def test_the_name_of_the_site_does_not_matter_and_older_contracts_have_none(self, plain, tmp_path):
+        older = {name: value for name, value in self.DRIVE.items() if name != "imu"}
+        drives = {"A": self.DRIVE, "B": self.DRIVE | {"imu": self.IMU | {"site": "head"}}, "C": older}
+        for name, drive in drives.items():
+            (tmp_path / name).write_text(json.dumps(plain | {"drive": drive}))
+        one, other, old = (read_interface(tmp_path / name) for name in drives)
+        assert first_difference(one, other) is None
+        assert old.drive.imu is None
+        assert first_difference(old, old) is None
 
     def test_what_one_does_not_tell_is_not_compared(self, plain, exported, tmp_path):
         (tmp_path / "B").write_text(json.dumps(plain | {"drive": self.DRIVE}))

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from legged_cases import with_imu
 
 from gaitway import make_env
 from gaitway.envs.legged.terrain import scan
@@ -69,6 +71,25 @@ def test_the_scan_of_the_robot_is_that_of_the_task(tmp_path: Path) -> None:
             np.testing.assert_allclose(robot.scan(grid), ours.numpy(), atol=2e-6)  # files have six digits
             if shown is not None:
                 np.testing.assert_allclose(5.0 * robot.scan(grid), shown.numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_the_robot_measures_what_the_task_shows(turned: bool, tmp_path: Path) -> None:
+    """At a turned IMU; without one, in the base. A program that takes the base's for the IMU's is far off."""
+    site = '<site name="imu" pos="0.13 -0.04 0.06" quat="0.8 -0.3 0.4 0.2"/>'
+    path = with_imu(tmp_path, site, imu_site="imu" if turned else None)
+    env: Any = make_env("legged:velocity", 1, num_threads=1, dtype="float64", robot=path, noise=0.0,
+                        observations={"policy": ["ang_vel_true", "gravity_true"]})  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        shown = env.step(2.0 * torch.randn(1, 12, generator=generator).double()).obs["policy"][0].numpy()
+    drive = json.loads(json.dumps(dataclasses.asdict(env.spec.drive)))
+    for contract, fits in ((drive, True), (drive | {"imu": None}, not turned)):
+        robot = script().Robot(tmp_path / "imu.xml", contract)
+        robot.begin(env.task.qpos[0, :7], env.task.qpos[0, env.task.view.positions], env.task.qvel[0, :6])
+        turning, gravity, *_ = robot.sensors()
+        assert np.allclose(np.concatenate((0.25 * turning, gravity)), shown, atol=1e-9) == fits
+    assert np.abs(shown[:3]).max() > 0.05
 
 
 def _around(task: Any, number: int, grid: dict[str, Any]) -> torch.Tensor:

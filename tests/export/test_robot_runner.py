@@ -62,6 +62,17 @@ def test_it_runs_alone(robot):
     assert "a step lasts 50,000" in done.stdout
 
 
+def test_it_says_where_the_imu_is(copy):
+    file = copy / "policy_contract.json"
+    imu = {"site": "head", "position": [0.1, 0.0, 0.05], "rotation": [0.0, 1.0, 0.0, 0.0]}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"drive": {"joints": [], "imu": imu}}))
+    done = alone(copy, "sys.argv = ['robot_runner.py', '--calls', '20']\n"
+                 "runpy.run_path('robot_runner.py', run_name='__main__')")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = "the site head at [0.1, 0.0, 0.05] m in the base, turned by the quaternion [0.0, 1.0, 0.0, 0.0]"
+    assert f"frame imu                {expected}" in done.stdout
+
+
 def test_the_blocker_blocks(robot):
     assert "not on the robot" in alone(robot, "import torch").stderr
     assert "not on the robot" in alone(robot, "import gaitway.version").stderr

@@ -44,3 +44,17 @@ def test_the_loss_is_that_of_the_reference(scale):
     found, expected = (torch.autograd.grad(scale * result, given) for result in results)
     for ours, theirs in zip(found, expected, strict=True):
         assert_close(ours, theirs)
+
+
+def test_a_goal_space_that_is_never_chosen_counts_nothing_here_too():
+    log_probs = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]], dtype=torch.float64).log()
+    given = [each.requires_grad_(True) for each in (normal(N, 2, D), log_probs, normal(2, D, seed=1))]
+    alpha_c, alpha_d = normal(D, seed=2).exp(), torch.tensor(0.3, dtype=torch.float64)
+    results = [function(*given, alpha_c, alpha_d) for function in (deciding_loss, hsd3_actor_loss)]
+    assert torch.isfinite(results[0])
+    assert_close(results[0], results[1])
+    found, expected = (torch.autograd.grad(result, given) for result in results)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.isfinite(ours).all()
+        assert_close(ours, theirs)
+    assert all((each[..., 0, 2] == 0).all() for each in found)

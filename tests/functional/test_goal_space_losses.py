@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from gaitway.functional.goal_space_losses import (
+    choice_entropy,
     hsd3_actor_loss,
     hsd3_target,
     hsd3_temperature_gradients,
@@ -132,6 +133,33 @@ def test_the_temperature_of_the_choice_rises_while_its_entropy_is_below_the_targ
         log_probs, torch.zeros(1, 3), torch.zeros(3), alpha, -1.0, target
     )[1]
     assert gradient(settled) < 0 < gradient(even), "descent raises log alpha where the gradient is negative"
+
+
+def test_temperatures_may_be_plain_numbers():
+    given = case()
+    options = (given["log_probs"], given["log_density"], given["alpha_c"].log())
+    for log_alpha_d in (-0.5, 0):
+        found = hsd3_temperature_gradients(*options, log_alpha_d, -1.0, 0.7)
+        expected = hsd3_temperature_gradients(*options, torch.tensor(float(log_alpha_d)), -1.0, 0.7)
+        assert_close(found, expected)
+
+
+def test_a_goal_space_that_is_never_chosen_counts_nothing():
+    # p = (1/2, 1/2, 0): p log p is 0 where log p is -inf; V = (1 + 3) / 2 + 2 (log 2 - log 3)
+    log_probs = torch.tensor([[0.5, 0.5, 0.0]]).log().requires_grad_()
+    values, nothing = torch.tensor([[[1.0, 3.0, 99.0]]]), torch.zeros(1, 3)
+    value = 2.0 + 2.0 * (math.log(2) - math.log(3))
+    target = hsd3_target(torch.ones(1), torch.full((1,), 0.9), values, log_probs, nothing, torch.ones(3), 2.0)
+    assert_close(target, torch.tensor([1.0 + 0.9 * value]))
+    loss = hsd3_actor_loss(values, log_probs, nothing, torch.ones(3), 2.0)
+    assert_close(loss, torch.tensor(-value))
+    loss.backward()
+    assert log_probs.grad is not None
+    assert torch.isfinite(log_probs.grad).all()
+    assert_close(choice_entropy(log_probs), torch.tensor([math.log(2)]))
+    goals, choice = hsd3_temperature_gradients(log_probs, nothing, torch.zeros(3), 0.0, -1.0, 0.5)
+    assert goals.tolist() == [0.5, 0.5, 0.0]
+    assert_close(choice, torch.tensor(math.log(2) - 0.5))
 
 
 def test_permuting_goal_spaces_permutes_what_belongs_to_them():

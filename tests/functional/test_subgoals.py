@@ -47,6 +47,18 @@ def test_the_first_stretch_equals_a_loop(interval):
     assert lengths == set(range(1, interval + 1))
 
 
+def test_rows_that_only_reset_belong_to_no_stretch():
+    # c = 3: an episode that ends with phase 2 and one that ends early, each followed by a row that only resets; the
+    # third ends in the midst of its stretch; in the fourth one is whole before the end; in the last nobody says why
+    rows = [[1, 2, -1, 0, 1, 2], [1, -1, 0, 1, 2, 0], [2, -1, 0, 1, -1, 0], [0, 1, 2, 0, -1, 0], [2, 0, -1, 0, 1, 2]]
+    phase, done = torch.tensor(rows).mT, torch.zeros(6, 5, dtype=torch.bool)
+    done[1, 0] = done[0, 1] = done[0, 2] = done[3, 2] = done[3, 3] = True
+    rows, belongs = first_segment(phase, done, 3)
+    assert [rows[:, b][belongs[:, b]].tolist() for b in range(5)] == [[3, 4, 5], [2, 3, 4], [2, 3], [0, 1, 2], [1]]
+    with pytest.raises(ValueError, match="4 rows; the first stretch of 3 steps lies within 5"):
+        first_segment(phase[:4], done[:4], 3)
+
+
 def test_candidates_by_hand():
     low, high = torch.tensor([-1.0, -2.0]), torch.tensor([1.0, 2.0])
     stored, achieved = torch.tensor([[5.0, 5.0]]), torch.tensor([[0.5, -3.0]])

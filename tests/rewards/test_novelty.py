@@ -174,10 +174,11 @@ def test_only_the_predictor_is_learnt_and_the_source_is_known_by_name():
     assert {name.split(".")[0] for name, p in source.named_parameters() if p.requires_grad} == {"predictor"}
     assert list(Rewards([source]).modules()) == ["rewards.rnd"]
     assert SOURCES["rnd"] is RandomNetworkDistillation
-    assert source.reads == ("env/obs/policy", "env/obs/extra")
+    assert source.groups == ("policy", "extra")
     assert source.when == "drawn"
     env = make_env("toy/pendulum")
-    assert RandomNetworkDistillation(env.spec).reads == ("env/obs/pos", "env/obs/vel")
+    finals = ("env/final_obs/pos", "env/final_obs/vel")
+    assert RandomNetworkDistillation(env.spec).reads == ("env/obs/pos", "env/obs/vel", *finals)
 
 
 def test_what_cannot_work_is_refused():

@@ -130,7 +130,7 @@ def test_its_state_goes_on_alike():
 
 def test_it_is_known_by_name_and_bad_options_are_told():
     assert SOURCES["sim_hash"] is SimHashReward
-    assert SimHashReward(make_env("toy/pendulum").spec).reads == ("env/obs/pos", "env/obs/vel")
+    assert SimHashReward(make_env("toy/pendulum").spec).groups == ("pos", "vel")
     with pytest.raises(ValueError, match=r"groups is \['polcy'\].*\['policy', 'extra'\]"):
         SimHashReward(spec(), groups=("polcy",))
     with pytest.raises(ValueError, match="leave nothing to count"):

@@ -1,5 +1,7 @@
 """T-TRACK, the part that arithmetic decides: the reward is the toy's own, and another phase is another reward."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -89,3 +91,17 @@ def test_what_cannot_be_tracked_is_refused(tmp_path):
     other = TrackingReward(SPEC, str(tmp_path / "a"))
     with pytest.raises(MotionError, match="put the former one back"):
         other.load_state_dict(TrackingReward(SPEC, "oscillator").state_dict())
+
+
+def test_clips_of_other_robots_and_rates_are_refused(tmp_path):
+    frames = make_frames(np.zeros((5, 1)), np.zeros((5, 0, 3)), np.zeros((5, 0, 4)))
+    Clip(frames, 25.0, ("position",), name="slow").save(tmp_path / "slow")
+    Clip(frames, 50.0, ("position",), name="other", meta={"robot": "pendulum"}).save(tmp_path / "other")
+    with pytest.raises(MotionError, match=r"slow has a frame every 0.04 s and a step of toy/oscillator takes 0.02 s"):
+        TrackingReward(SPEC, str(tmp_path / "slow"))
+    TrackingReward(SPEC, str(tmp_path / "other"))  # the mass has no name
+    named = dataclasses.replace(SPEC, facts={"amp": {**SPEC.facts["amp"], "robot": "mass"}})
+    with pytest.raises(
+        MotionError, match="other is a clip of pendulum and toy/oscillator moves mass; use a clip of mass"
+    ):
+        TrackingReward(named, str(tmp_path / "other"))

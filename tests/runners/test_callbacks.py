@@ -324,6 +324,32 @@ class Counting:
 '''
 
 
+def test_schedules_name_what_their_number_belongs_to():
+    class Weighted(ToyEnv):
+        def set_reward_weight(self, name, weight):
+            self.weight = (name, weight)
+
+    logged, env = [], Weighted(Pendulum(), 2)
+    schedules = [EnvSchedule("set_reward_weight", value, of=of) for of, value in (("a", 2.0), ("b", 3.0))]
+    Callbacks(schedules).call("after_iteration", Moment(Now(0, 0, 0.0), env, {}, logged.append))
+    assert logged == [{"schedule/set_reward_weight/a": 2.0}, {"schedule/set_reward_weight/b": 3.0}]
+    assert env.weight == ("b", 3.0)
+
+
+def test_levels_of_terrain_are_logged():
+    class Levelled(ToyEnv):
+        def levels(self):
+            return {"gap_min": 2.0}
+
+    logged = []
+    moment = Moment(Now(0, 0, 0.0), Levelled(Pendulum(), 2), {}, logged.append)
+    Callbacks([CALLBACKS["terrain_levels"]()]).call("after_iteration", moment)
+    assert logged == [{"levels/gap_min": 2.0}]
+    flat = replace(moment, env=ToyEnv(Pendulum(), 2))
+    with pytest.raises(ValueError, match="terrain_levels needs a task with levels"):
+        Callbacks([CALLBACKS["terrain_levels"]()]).call("after_iteration", flat)
+
+
 def test_callbacks_and_environments_of_the_user_by_configuration(tmp_path, monkeypatch):
     (tmp_path / "own_pushed.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from gaitway.runners import capacity
-from gaitway.runners.capacity import check_replay, in_words, two_digits
+from gaitway.runners.capacity import check_instances, check_replay, in_words, two_digits
 
 
 def bytes_of(size):
@@ -24,6 +24,15 @@ def test_too_large_a_replay_is_refused_with_a_number_that_fits(monkeypatch):
     with pytest.raises(ValueError, match=r"use algorithm.replay_size=440000$"):  # (0.9 * 1e8 - 4e3) / 200 = 449 980
         check_replay(bytes_of, 1_000_000, "cpu")
     assert "88 MB" in check_replay(bytes_of, 440_000, "cpu")
+
+
+def test_instances_on_a_device_are_counted_with_what_is_learnt_from_them(monkeypatch):
+    monkeypatch.setattr(capacity, "free_memory", lambda device: {"cpu": 10**12, "cuda": 10**9}[device])
+    check_instances(100_000, 10_000)
+    with pytest.raises(
+        ValueError, match=r"take 1.0 GB on cuda with their rollout, where 1.0 GB .*num_envs=9000 or less"
+    ):
+        check_instances(100_000, 10_000, "cuda", " on cuda with their rollout")
 
 
 def test_a_machine_that_does_not_tell_is_trusted(monkeypatch):

@@ -137,7 +137,22 @@ def test_a_run_copied_by_what_follows_links_is_the_same_run(tmp_path):
     assert checkpoints.load("best")[0]["n"] == 10
 
 
-@pytest.mark.parametrize("steps", ["../10", "no", 99])
+def test_a_copy_of_the_best_alone_is_enough_to_play_it(tmp_path):
+    # what is brought home from another machine: `tar ch RUN/checkpoints/best`
+    original = Checkpoints(tmp_path / "checkpoints", "run")
+    for steps in (10, 20):
+        original.save(steps, state(steps), best_steps=10, facts={"score": steps})
+    shutil.copytree(original.folder / "best", tmp_path / "copy" / "best")
+    checkpoints = Checkpoints(tmp_path / "copy", "run")
+    loaded, steps = checkpoints.load("best")
+    assert (loaded["n"], steps, checkpoints.facts("best")) == (10, 10, {"score": 10})
+    with pytest.raises(StateFileError, match=r"no checkpoint 'last'; it has \['best'\]"):
+        checkpoints.load("last")
+    with pytest.raises(StateFileError, match="belongs to another run"):
+        Checkpoints(tmp_path / "copy", "other").load("best")
+
+
+@pytest.mark.parametrize("steps", ["../10", "no"])
 def test_a_copy_that_names_no_checkpoint_here_is_refused(tmp_path, steps):
     checkpoints = Checkpoints(tmp_path / "checkpoints", "run")
     checkpoints.save(10, state(10), best_steps=10)

@@ -4,19 +4,25 @@ end a run."""
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import partial
 
 import imageio.v3 as iio
 import numpy as np
 import pytest
 
+import gaitway
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, make_env
+from gaitway.cli.train_config import parse
+from gaitway.core.config import ConfigError
 from gaitway.envs.pictures.render import rendering_problem
+from gaitway.envs.vec_env import EnvSpec
+from gaitway.runners import judge as judge_module
 from gaitway.runners.cast import Cast
 from gaitway.runners.encoders import video_problem
 from gaitway.runners.evaluate import EvaluationConfig
 from gaitway.runners.judge import Judge
-from gaitway.runners.runner_config import RunnerConfig
+from gaitway.runners.runner_config import RunnerConfig, StopConfig
 from gaitway.runners.video import VideoConfig, VideoWriter
 
 needs_film = pytest.mark.skipif(
@@ -79,6 +85,34 @@ def test_the_caption_tells_the_environment_and_the_steps(tmp_path):
     assert abs(pictures["text"] - pictures["other"])[100:].max() < 40
 
 
+@needs_film
+def test_a_film_shows_a_legged_robot_in_motion_and_evaluations_stay_as_they_are(tmp_path, monkeypatch):
+    options = {"num_threads": 1, "commands": {"sampler": "grid"}, "episode_seconds": 0.2}
+
+    def make(purpose: str, number: int):
+        return make_env("pup12/gait_params", number, purpose=purpose, **options)
+
+    shown = []
+
+    def start_film(env, act, path, *, caption, **rest):
+        columns = env.spec.group("policy").columns("commands_unscaled")
+        shown.append((env.reset(0)["policy"][0, columns].tolist(), caption() if callable(caption) else caption))
+
+    monkeypatch.setattr("gaitway.runners.judge.start_film", start_film)
+    with make("train", 1) as env:
+        cast = Cast(ActorCritic(env.spec))
+        evaluation = EvaluationConfig(episodes=2, stochastic=False, metric="return")
+        one = Judge(RunnerConfig(total_steps=1, video=SHORT, evaluation=evaluation), cast, env, make)
+    before = one.measure(1)
+    one.film(tmp_path / "1.mp4", 1)
+    assert {name: value for name, value in one.measure(2).items() if value == value} == {
+        name: value for name, value in before.items() if value == value
+    }
+    one.close()
+    assert shown[0][0] == pytest.approx([0.6, 0.0, 0.0])  # of the grid it would be told to stand
+    assert list(shown[0][1]) == ["pup12/gait_params", "1 steps", "command 0.6, 0, 0"]
+
+
 @pytest.mark.parametrize(
     ("video", "env_id", "reason"),
     [
@@ -126,9 +160,12 @@ class Impatient:
         return len(self.reports) >= self.last
 
 
-def pole_runner(folder):
+EVERY_64 = EvaluationConfig(interval=64, episodes=1, max_steps=20)
+
+
+def pole_runner(folder, evaluation=EVERY_64):
     env = make_env("toy/cartpole", 4, seed=0)
-    config = RunnerConfig(total_steps=256, evaluation=EvaluationConfig(interval=64, episodes=1, max_steps=20))
+    config = RunnerConfig(total_steps=256, evaluation=evaluation)
     algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=16, minibatches=2, epochs=1), num_envs=4)
     return OnPolicyRunner(env, algorithm, config, folder=folder, make_env=partial(pole, env))
 
@@ -149,7 +186,89 @@ def test_a_trial_is_told_of_evaluations_and_ends_a_run_that_stays_playable(tmp_p
     assert runner.inference_policy() is not None
 
 
+def test_a_trial_without_a_metric_is_refused(tmp_path):
+    runner = pole_runner(tmp_path / "run", replace(EVERY_64, metric=None))
+    with pytest.raises(ValueError, match=r"told of evaluation.metric, which is null; name a result"):
+        runner.learn(trial=Impatient(2))
+    assert not runner.folder.has_trained
+
+
 def test_a_run_at_its_end_is_not_pruned(tmp_path):
     trial = Impatient(4)
     assert pole_runner(tmp_path / "run").learn(trial=trial)["stopped_by"] is None
     assert len(trial.reports) == 4
+
+
+# --- The best --------------------------------------------------------------------------------------------------------
+
+
+def measured(monkeypatch, values, **config):
+    """The `best` after each evaluation that has these values, whether it stops the run, and the judge."""
+    said = iter(values)
+    monkeypatch.setattr(judge_module, "evaluate", lambda env, actor, config: {"return": 7.0, "fell": next(said)})
+    one = judge(env_id="toy/cartpole")
+    one = Judge(RunnerConfig(total_steps=9, **config), one.cast, pole_env(), one.make_env)
+    one.trial, found = Impatient(9), []
+    for steps in range(len(values)):
+        one.measure(steps)
+        found.append((one.best.get("steps"), one.verdict()))
+    one.close()
+    return found, one
+
+
+def pole_env():
+    with make_env("toy/cartpole", 1) as env:
+        return env
+
+
+def test_of_a_cost_the_lowest_is_the_best(monkeypatch):
+    nan = float("nan")
+    evaluation = EvaluationConfig(metric="fell")
+    found, one = measured(monkeypatch, [nan, 0.5, 0.8, nan, 0.5, 0.2], evaluation=evaluation)
+    assert [best for best, _ in found] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+        5,
+    ]  # a tie is none, and NaN only stays until there is a number
+    assert [value for _, value in one.trial.reports[1:3]] == [0.5, 0.8]  # as it is
+
+
+def test_the_highest_return_stays_the_best_after_nan(monkeypatch):
+    monkeypatch.setattr(EnvSpec, "costs", frozenset())
+    found, _ = measured(monkeypatch, [0.5, float("nan"), 0.2, 0.6], evaluation=EvaluationConfig(metric="fell"))
+    assert [best for best, _ in found] == [0, 0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("stop", "verdicts"),
+    [
+        (StopConfig(threshold=0.3), [None, None, None, "threshold"]),  # 0.9 is not below
+        (StopConfig(patience=2), [None, None, "patience", None]),  # 0.9, then 0.6: no better than 0.5
+    ],
+)
+def test_a_cost_stops_a_run_from_above(monkeypatch, stop, verdicts):
+    found, _ = measured(monkeypatch, [0.5, 0.9, 0.6, 0.3], evaluation=EvaluationConfig(metric="fell"), stop=stop)
+    assert [verdict for _, verdict in found] == verdicts
+
+
+def test_without_a_metric_there_is_no_best_and_last_takes_its_place(tmp_path):
+    runner = pole_runner(tmp_path / "run", replace(EVERY_64, metric=None))
+    summary = runner.learn()
+    assert (summary["best"], summary["last"]["steps"]) == ({}, 256)
+    assert runner.checkpoints.facts("last")["best"] == {}
+    assert not (runner.folder.checkpoints / "best").exists()
+    loaded = gaitway.load(tmp_path / "run")
+    assert (loaded.checkpoint, loaded.steps) == ("last", 256)
+
+
+@pytest.mark.parametrize("stop", [{"threshold": 3.0}, {"patience": 2}])
+def test_rules_that_need_a_metric_are_refused_without_one(stop):
+    (rule,) = stop
+    with pytest.raises(ValueError, match=rf"stop.{rule} looks at evaluation.metric, which is null; name a result of"):
+        RunnerConfig(evaluation=EvaluationConfig(metric=None), stop=StopConfig(**stop))
+    with pytest.raises(ConfigError, match=rf"^stop.{rule} looks at evaluation.metric"):
+        parse({"evaluation": {"metric": None}, "stop": stop})
+    assert parse({"evaluation": {"metric": None}}).evaluation.metric is None

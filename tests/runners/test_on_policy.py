@@ -48,6 +48,14 @@ def test_training_from_python_without_a_folder():
     act.reset(torch.ones(8, dtype=torch.bool))
 
 
+def test_what_an_environment_counted_is_logged(tmp_path):
+    runner = make_runner(folder=RunFolder.create(tmp_path / "run"))
+    runner.env.counted = lambda: {"warp/full_pool": 3.0}
+    runner.learn(128)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["warp/full_pool"] for line in lines if "warp/full_pool" in line] == [3.0, 3.0]
+
+
 def test_the_wiring_is_checked_and_printable():
     runner = make_runner()
     table = str(runner.wiring)

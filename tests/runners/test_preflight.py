@@ -3,10 +3,12 @@
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from gaitway.agents.actor_critic import ActorCritic
 from gaitway.cli import look_ahead as ahead_module
 from gaitway.cli.main import main
 from gaitway.core.config import ConfigError
@@ -15,9 +17,12 @@ from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGrou
 from gaitway.runners import preflight as preflight_module
 from gaitway.runners.baselines import Baselines, OutOfTimeError, Score, ZeroPolicy, baseline_instances, play_baselines
 from gaitway.runners.capacity import Need, check_together, stored_bytes
+from gaitway.runners.cast import Cast
 from gaitway.runners.evaluate import EvaluationConfig, run_episodes
+from gaitway.runners.judge import Judge
 from gaitway.runners.runner_config import RunnerConfig, StopConfig
 from gaitway.runners.suspicions import unbeaten, warnings_of
+from gaitway.runners.upkeep import Upkeep
 
 SPEC = EnvSpec(
     "task",
@@ -128,6 +133,48 @@ class TestSentences:
         assert unbeaten({}, {"return": 1.0}, 100) is None
 
 
+class TestCosts:
+    """The twins of `TestSentences` for a metric of which less is better."""
+
+    CONFIG = RunnerConfig(evaluation=EvaluationConfig(metric="fell"))
+
+    def test_doing_nothing_scores_best_where_it_falls_less(self):
+        (said,) = warnings_of(found(fell=[0.0, 0.0, 1.0, 1.0]), self.CONFIG)
+        assert said.startswith("doing nothing scores best so far, with a fell of 0 ± 0 against 1 ± 0 of random")
+        assert warnings_of(found(fell=[1.0, 1.0, 0.0, 0.0]), self.CONFIG) == []
+
+    def test_a_threshold_is_reached_from_above(self):
+        # random: 0.5 +- 2 * 0.5 / sqrt(2) = 0.71, down to -0.21; zero: 1
+        columns = {"fell": [1.0, 1.0, 0.0, 1.0]}
+        (said,) = warnings_of(found(**columns), replace(self.CONFIG, stop=StopConfig(threshold=-0.2)))
+        assert said.startswith("stop.threshold is -0.2, and random actions reach a fell of 0.5 ± 0.71: training would")
+        assert said.endswith("use a lower threshold")
+        assert warnings_of(found(**columns), replace(self.CONFIG, stop=StopConfig(threshold=-0.3))) == []
+
+    def test_not_beaten(self):
+        bar = {"mean": 0.25, "std": 0.1, "noise": 0.05, "episodes": 16}
+        stored = {"metric": "fell", "scores": {"zero": bar | {"mean": 1.0}, "random": bar}}
+        assert unbeaten(stored, {"fell": 0.19}, 100, is_cost=True) is None, "0.19 < 0.25 - 0.05"
+        assert "random actions are not beaten: at step 100 the best fell is 0.21 ± 0, theirs 0.25 ± 0.05" in str(
+            unbeaten(stored, {"fell": 0.21}, 100, is_cost=True)
+        )
+        assert unbeaten({"metric": None, "scores": {}}, {}, 100) is None
+
+    def test_a_run_compares_by_the_costs_of_its_environment(self, caplog):
+        made = RunnerConfig(total_steps=16, evaluation=EvaluationConfig(metric="fell", episodes=1, interval=0))
+        bar = {"mean": 1.0, "std": 0.0, "noise": 0.0, "episodes": 1}
+        folder = SimpleNamespace(read_preflight=lambda: {"metric": "fell", "scores": {"zero": bar}})
+        with make_env("toy/cue", 1) as env:
+            judge = Judge(made, Cast(ActorCritic(env.spec)), env, None)
+        upkeep = SimpleNamespace(folder=folder, judge=judge)
+        judge.best = {"fell": 0.0}
+        Upkeep._warn_if_unbeaten(upkeep, 8)
+        assert "not beaten" not in caplog.text
+        judge.best = {"fell": 1.0}
+        Upkeep._warn_if_unbeaten(upkeep, 8)
+        assert "zero actions are not beaten" in caplog.text
+
+
 def test_what_does_not_fit_together_is_refused_with_its_key():
     needs = [Need("the replay", 800, "algorithm.replay_size"), Need("the rollout", 150, "env.num_envs")]
     assert check_together(needs, 1100, "on cpu") == 950
@@ -232,3 +279,12 @@ class TestRuns:
         config, algorithm = _made(["env.id=toy/cue"])
         with make_env("toy/cue", num_envs=1) as env, pytest.raises(ConfigError, match=r"lower env.num_envs or the"):
             ahead_module.memory_needs(config, env, algorithm)
+
+    def test_evaluations_on_a_device_are_counted_by_what_they_take_there(self, monkeypatch):
+        config, algorithm = _made(["env.id=toy/cue"])
+        with make_env("toy/cue", num_envs=1) as env:
+            parts = ahead_module.memory_needs(config, env, algorithm)["parts"]
+            assert parts["the environment of evaluations"] == 10 * env.instance_bytes()
+            monkeypatch.setattr(env, "device_bytes", lambda: 7_000)
+            parts = ahead_module.memory_needs(config, env, algorithm)["parts"]
+            assert parts["the environment of evaluations"] == 10 * 7_000

@@ -1,10 +1,12 @@
 """What surrounds the iterations of every runner."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from gaitway.core.workspace import Workspace
-from gaitway.runners.upkeep import counted_steps, crossed, to_numbers
+from gaitway.runners.upkeep import Upkeep, counted_steps, crossed, to_numbers
 
 
 @pytest.mark.parametrize(
@@ -13,6 +15,17 @@ from gaitway.runners.upkeep import counted_steps, crossed, to_numbers
 )
 def test_crossed(before, after, interval, expected):
     assert crossed(before, after, interval) is expected
+
+
+def test_faults_are_spoken_of_once(caplog):
+    episodes = SimpleNamespace(faults=12, steps=24)
+    upkeep = SimpleNamespace(episodes=episodes, env=SimpleNamespace(spec=SimpleNamespace(id="mine")))
+    upkeep._told_of_faults = False
+    for _ in range(3):
+        Upkeep._warn_of_faults(upkeep)
+    assert len(caplog.messages) == 1
+    assert "physics of mine failed in 12 of 24 steps" in caplog.text
+    assert "use a shorter time step" in caplog.text
 
 
 def test_to_numbers():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from hsd3_cases import point_skills
@@ -11,11 +13,12 @@ from gaitway.agents.diayn_policy import DIAYNPolicy, DIAYNPolicyConfig
 from gaitway.envs.registry import make_env
 from gaitway.skills.continuous_skills import ContinuousSkills
 
-STEPS = 4 * 23  # of an iteration: no interval divides 23
+STEPS = 4 * 23  # of an iteration
+EPISODE = 33  # runs are stopped after 46 steps of each instance, 13 into an episode: no interval divides it
 SMALL = [
     "env.id=point/duck",
     "env.num_envs=4",
-    "env.options={max_episode_steps: 31}",
+    f"env.options={{max_episode_steps: {EPISODE}}}",
     "algorithm.batch_size=16",
     "algorithm.replay_size=300",
     "algorithm.learning_starts=60",
@@ -36,6 +39,17 @@ AGENTS: dict[str, list[str]] = {
     "hiro": ["algorithm=hiro", RANGES, "agent.interval=5", *HIDDEN],
     "switching": ["algorithm=switching", "agent.members=4", *HIDDEN],
 }
+
+
+def in_the_midst(policy: Any, carried: Mapping[str, torch.Tensor]) -> bool:
+    """Whether some instance is to go on with what it decided before: a goal, a skill or who acts. `carried` holds what
+    the policy remembers, of which a part says how long ago that was."""
+    ((name, memory),) = policy.memories.items()
+    sizes = dict(memory.parts)
+    parts = dict(zip(sizes, carried[name].split(list(sizes.values()), -1), strict=True))
+    steps = parts["phase"] if "phase" in parts else parts["steps"]
+    interval = policy.interval if "phase" in parts else policy.config.interval
+    return bool(((steps > 0) & (steps < interval)).any())
 
 
 def write_files(place: Path) -> dict[str, Path]:

@@ -99,10 +99,6 @@ def other_features(state, meta):
     meta["facts"]["features"] = "joints"
 
 
-def other_heading(state, meta):
-    meta["facts"]["heading"] = "original"
-
-
 def missing_feature(state, meta):
     meta["facts"]["space"]["names"][0] = "altitude"
 
@@ -125,7 +121,6 @@ def other_actions(state, meta):
     [
         (other_robot, ("skills of walker", "the robot is point", "use the skills of that robot")),
         (other_features, ("'joints'", "'body'", "use goal features 'joints'")),
-        (other_heading, ("original heading", "heading=original")),
         (missing_feature, ("'altitude'", "not among the features", "use the goal space")),
         (other_range, ("'z' from 0 to 2", "from 0 to 1", "use the goal space")),
         (missing_input, ("read 'tilts'", "did you mean 'tilt'", "does not show")),
@@ -264,7 +259,7 @@ def test_a_rank_above_the_groups(here, capsys, rank):
         ("walker/skills", {"backprop_fallover": True}, ("backprop_fallover", "never reads it", "fallover_penalty")),
         ("humanoid/skills", {"backprop_fallover": True}, ("backprop_fallover", "never reads it", "leave it out")),
         ("point/skills", {"backprop_fallover": True}, ("backprop_fallover", "never reads it", "leave it out")),
-        ("walker/skills", {"feature_dist": "0#9"}, ("['9']", "does not control", "features 0 to 6")),
+        ("walker/skills", {"feature_dist": "0#9"}, ("['9']", "does not control", "features 0 to 6", "allow_drop=true")),
         ("walker/skills", {"feature_dist": "0#3+12"}, ("['3+12']", "does not control")),
         (
             "walker/skills",
@@ -294,6 +289,14 @@ def test_a_feature_that_cannot_be_controlled(spec, monkeypatch):
     raises(lambda: subsets_task_map("reach", "arm", spec, 1, 1, allow_drop=False), *said)
     with pytest.warns(UserWarning, match="left out"):
         assert subsets_task_map("reach", "arm", spec, 1, 1, allow_drop=True) == (["0"], {"0": 0})
+
+
+def test_an_environment_leaves_such_groups_out_where_that_is_allowed():
+    with pytest.warns(UserWarning, match=r"groups \['9', '3\+12'\] .* left out"):
+        env = make_env("walker/skills", feature_dist="0#9#3+4#3+12", rank_max=4, allow_drop=True)
+    with env:
+        assert list(env.call("plan_trials", 1).values()) == ["0", "3+4", "0,3+4"]
+        assert env.spec.options["allow_drop"] is True
 
 
 @pytest.mark.parametrize(("kind", "place"), [("delta", 0), ("twist", 1)])

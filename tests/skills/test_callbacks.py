@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from resume_cases import FILE, STEPS, Case, begun, close, metrics
 
 from gaitway.cli.build import build_runner
+from gaitway.core.config import ConfigError
 
 
 def weights_of(env) -> dict[str, float]:
@@ -49,6 +51,30 @@ def test_reviews_set_what_is_practised_and_evaluations_try_all_of_it(tmp_path):
     last = max(line["step"] for line in lines if "curriculum/r/0" in line)
     assert last == 3 * STEPS
     assert any(key.startswith("floor/random/") for line in lines for key in line)
+
+
+def test_groups_that_contain_each_other_are_no_two_tasks():
+    """`0,3`, `3,0+3` and so on control what `0+3` does: it is practised, measured and weighed under that name."""
+    options = {"feature_dist": {"3": 1.0, "0+3": 1.0, "0": 1.0}, "max_steps": 4, "precision": 0.5}
+    curriculum = {"name": "curriculum", "interval": STEPS, "eval_mode": "running_avg", "weighting": "lp"}
+    runner = build_runner(Case(callbacks=(curriculum,), options=options, end=2 * STEPS).config(), None)
+    runner.learn()
+    found = runner.upkeep.callbacks.named["curriculum"].curriculum
+    assert list(found.weights) == ["3", "0+3", "0"]
+    assert weights_of(runner.env) == pytest.approx(found.weights)
+    assert found.performance["0+3"] > 0  # that many goals are reached in random play
+    close(runner)
+
+
+@pytest.mark.parametrize("options", [{"eval_mode": "rollouts"}, {"interval": None}])
+def test_reviews_after_evaluations_need_evaluations(options):
+    config = Case(callbacks=({"name": "curriculum"} | options,)).config()
+    none = replace(config, evaluation=replace(config.evaluation, interval=0))
+    with pytest.raises(ConfigError, match=r"evaluation.interval is 0, for only at the end; set it") as caught:
+        build_runner(none, None)
+    assert "\n" not in str(caught.value)
+    build_runner(config, None).env.close()
+    build_runner(replace(none, callbacks=({"name": "curriculum"},)), None).env.close()
 
 
 @pytest.mark.parametrize("mode", ["rollouts", "running_avg", "q_value", "reachability"])

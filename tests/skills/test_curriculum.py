@@ -10,7 +10,8 @@ import torch
 
 from gaitway.core.config import ConfigError, UnknownKeyError, from_config, to_config
 from gaitway.core.files import load_state, save_state
-from gaitway.envs.tasks.skills.goal_spaces import flatten_subset, rank, subsets_task_map
+from gaitway.envs.tasks.skills.goal_spaces import POINT_BODY, combinations, flatten_subset, rank, subsets_task_map
+from gaitway.envs.tasks.skills.goals import TaskSet
 from gaitway.envs.tasks.skills.options import HUMANOID_GROUPS, WALKER_GROUPS
 from gaitway.skills import curriculum as module
 from gaitway.skills.curriculum import EVAL_MODES, WEIGHTINGS, Curriculum, CurriculumConfig, subsets_below
@@ -152,6 +153,36 @@ def test_groups_that_share_a_feature_keep_their_rank():
     assert "0+3,2+3" in curriculum.weights
     assert rank("0+3,2+3") == 2
     assert len(curriculum.weights) == 15
+
+
+@pytest.mark.parametrize(
+    ("groups", "tasks"),
+    [
+        # every combination of the first three has both features
+        (("3", "0+3", "0"), ["3", "0+3", "0"]),
+        # no group contains another one, and three pairs have the same features
+        (
+            ("0+1", "1+2", "0+2", "3"),
+            ["0+1", "1+2", "0+2", "3", "0+1,1+2", "0+1,3", "1+2,3", "0+2,3", "0+1,1+2,3"],
+        ),
+    ],
+)
+def test_combinations_of_the_same_features_are_one_task(groups, tasks):
+    space = TaskSet(POINT_BODY, {str(feature): feature for feature in range(4)}, groups)
+
+    def name_of(task):
+        return space.name_of(space.key_of(task))
+
+    curriculum = Curriculum(groups, CurriculumConfig(), name_of)
+    grow(curriculum, 4)
+    assert list(curriculum.weights) == tasks
+    assert len({space.key_of(task) for task in tasks}) == len(tasks)
+    assert {space.key_of(task) for task in combinations(groups, len(groups))} == {space.key_of(t) for t in tasks}
+    bare = make(groups)
+    grow(bare, 4)
+    assert len(bare.weights) == 2 ** len(groups) - 1  # without names every combination is a task
+    whole = Curriculum(groups, CurriculumConfig(feature_rank="max", weighting="lp"), name_of)
+    assert whole.weights == {name_of(",".join(groups)): 1.0}
 
 
 def test_a_twin_that_ranks_by_commas_after_flattening_loses_the_feet(monkeypatch):

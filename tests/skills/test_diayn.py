@@ -358,8 +358,6 @@ def test_a_file_that_does_not_fit_is_refused(spec, tmp_path):
         skills.check_fits("point", names, ("x", "y"))
     with pytest.raises(StateFileError, match="continuous_skills"):
         Skills.load(place)
-    with pytest.raises(StateFileError):
-        ContinuousSkills.load(tmp_path / "nowhere")
     state, meta = load_state(place, kind=KIND)
     for change, said in (
         ({"inputs": meta["inputs"][::-1]}, "its inputs are"),
@@ -387,6 +385,27 @@ def test_a_file_that_does_not_fit_is_refused(spec, tmp_path):
     (place / "state.safetensors").write_bytes(data)
     with pytest.raises(StateFileError, match="damaged"):
         ContinuousSkills.load(place)
+
+
+def test_places_without_a_file_are_told_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # the library has no file of this kind to offer, not even for a name that is almost one of its own
+    with pytest.raises(
+        SkillFileError, match=r"^there are no skills 'wlaker'; name the folder of a run or of a skill file$"
+    ):
+        ContinuousSkills.load("wlaker")
+    (tmp_path / "notes.txt").write_text("no")
+    with pytest.raises(SkillFileError, match=r"notes\.txt is no skill file, which is a folder"):
+        ContinuousSkills.load("notes.txt")
+    for algorithm, said in (
+        ("multitask_sac", "no skills on a continuous scale; train with algorithm=diayn agent.n_embed=7"),
+        ("diayn", "skills of diayn go by number"),
+    ):
+        run = tmp_path / algorithm
+        (run / "skills").mkdir(parents=True)  # the folder of another kind
+        (run / "config.yaml").write_text(f"algorithm: {{name: {algorithm}}}\n")
+        with pytest.raises(SkillFileError, match=said):
+            ContinuousSkills.load(run)
 
 
 def test_what_has_no_continuous_scale_is_not_exported(spec):

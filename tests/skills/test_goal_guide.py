@@ -9,8 +9,10 @@ import torch
 from gaitway import OffPolicyRunner, RunnerConfig, make_env
 from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
 from gaitway.core.seeding import stream
+from gaitway.skills import controllability
 from gaitway.skills.callbacks import TaskCurriculum
 from gaitway.skills.controllability import estimate_controllability
+from gaitway.skills.estimates import goals_from
 from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig
 
 CONFIG = MultitaskSACConfig(
@@ -118,3 +120,27 @@ def test_the_curriculum_takes_proposed_goals_and_refuses_an_unknown_kind():
 def test_features_in_normalised_units_are_refused():
     with pytest.raises(ValueError, match="normalize_gs_observation=false"):
         make({"normalize_gs_observation": True})
+
+
+def test_goals_in_normalised_units_are_refused():
+    """With three features in every task the widths agree, and estimates would show networks other numbers."""
+    with pytest.raises(ValueError, match="backproject_goal=true"):
+        make({"backproject_goal": False, "feature_dist": "0#1#2", "rank_min": 3, "rank_max": 3})
+
+
+@pytest.mark.parametrize("joint_space", [None, "kmeans"])
+@pytest.mark.parametrize("zero_twist", [False, True])
+def test_estimates_ask_for_the_angles_that_the_environment_asks_for(zero_twist, joint_space, monkeypatch):
+    runner = make({"rank_max": 2, "zero_twist_goals": zero_twist})
+    runner.learn(240)
+    asked = []
+
+    def watched(*arguments):
+        asked.append(goals_from(*arguments).goal)
+        return goals_from(*arguments)
+
+    monkeypatch.setattr(controllability, "goals_from", watched)
+    estimate_controllability(runner.algorithm, ["3", "0,3"], joint_space)
+    headings = np.concatenate(asked)[:, 3]
+    assert (headings == 0).all() == zero_twist
+    assert (asked[1][:, 0] != 0).any()  # other features are asked for as before

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hsd3_cases import HIDDEN, NUM_ENVS, make_policy, make_runner, point_skills
+from hsd3_cases import HIDDEN, LEARNER, NUM_ENVS, make_policy, make_runner, point_skills
 from torch.testing import assert_close
 
-from gaitway import make_env
+from gaitway import OffPolicyRunner, RunnerConfig, make_env
 from gaitway.agents.policy import InferencePolicy
 from gaitway.core.config import ConfigError, from_config
+from gaitway.rewards.sim_hash import SimHashReward
 from gaitway.runners.film import captioned
 from gaitway.skills.deciding_policy import DECISION, MEMORY, PHASE
 from gaitway.skills.frozen_policy import SkillFileError
+from gaitway.skills.hsd3 import HSD3, HSD3Config
 from gaitway.skills.hsd3_policy import HSD3Policy, HSD3PolicyConfig, drawn_spaces
 
 
@@ -199,6 +201,25 @@ def test_bad_goal_spaces(options, sentence):
         make_policy(env.spec, **options)
 
 
+def test_critics_may_start_as_the_published_ones_do():
+    with make_env("point/corridor") as env:
+        usual, named, scaled = (
+            make_policy(env.spec, **options) for options in ({}, {"published_scale": False}, {"published_scale": True})
+        )
+        with pytest.raises(ValueError, match="published_scale is for uniform starts"):
+            make_policy(env.spec, published_scale=True, init="orthogonal")
+    before, found = usual.state_dict(), scaled.state_dict()
+    assert all(torch.equal(value, named.state_dict()[name]) for name, value in usual.named_parameters())
+    width = HIDDEN["critic_hidden"][0]
+    for name, _ in usual.named_parameters():
+        expected = before[name]
+        if name.endswith(("trunk.input.weight", "trunk.bias")) and name.startswith(("critic.", "target.")):
+            expected = torch.cat((expected[..., :width], expected[..., width:] * 0.5**0.5), -1)
+        elif name.startswith(("critic.", "target.")):
+            expected = expected * 0.5**0.5
+        assert_close(found[name], expected)
+
+
 def test_one_feature_may_be_written_as_a_number():
     """As `agent.subsets=2` is read from a command line."""
     config = from_config(HSD3PolicyConfig, {"subsets": 2, "actor_hidden": [8], "critic_hidden": [8]})
@@ -243,3 +264,14 @@ def test_a_film_is_told_the_goal_space_the_goal_and_what_is_left(played):
         goal, left = float(kept["subgoal"][0, place]), float(kept["left"][0, place])
         assert line == f"{policy.interface.space.names[feature]} goal {goal:+.2f} left {left:+.2f}"
     env.close()
+
+
+def test_the_replay_keeps_what_decisions_depend_on_and_what_rewards_read(played):
+    """Features tell the skills what is left to go; they are kept where a reward source reads them."""
+    assert "goal_space" in played.world.groups
+    assert played.algorithm.groups == ("policy",)
+    env = make_env("point/duck", num_envs=NUM_ENVS, seed=0)
+    learner = HSD3(make_policy(env.spec), HSD3Config(**LEARNER), num_envs=NUM_ENVS)
+    counted = SimHashReward(env.spec, groups=("goal_space",))
+    runner = OffPolicyRunner(env, learner, RunnerConfig(total_steps=10**9), rewards=[counted])
+    assert runner.algorithm.groups == ("policy", "goal_space")

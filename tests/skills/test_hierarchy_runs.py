@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
-from hierarchy_cases import AGENTS, SMALL, STEPS, write_files
+from hierarchy_cases import AGENTS, EPISODE, SMALL, STEPS, in_the_midst, write_files
 from hsd3_cases import make_policy
 from resume_cases import differing, numbers
 
@@ -22,9 +23,9 @@ from gaitway.cli.main import main
 from gaitway.core.files import load_state
 from gaitway.envs.registry import make_env
 from gaitway.export import proof as proof_module
-from gaitway.export.acting_step import PolicyStep
-from gaitway.export.programs import ExportError
-from gaitway.export.proof import TOLERANCE, Proof, TorchRunner
+from gaitway.export.acting_step import PolicyStep, limited
+from gaitway.export.programs import ExportError, trace, write_onnx
+from gaitway.export.proof import TOLERANCE, Proof, TorchRunner, difference
 from gaitway.skills.hsd3_policy import HSD3Policy
 
 
@@ -55,8 +56,7 @@ def last(path: Path) -> dict[str, Any]:
 
 def test_it_resumes_exactly_in_the_midst_of_a_decision(run, tmp_path):
     state = load_state(run / "checkpoints" / str(2 * STEPS), kind="checkpoint")[0]
-    phases = {place: value for place, value in numbers(state).items() if "carried" in place}
-    assert phases, "nothing of a decision is carried"
+    assert in_the_midst(gaitway.load(run, str(2 * STEPS)).policy, state["carried"])
     twin = tmp_path / "twin"
     shutil.copytree(run, twin, symlinks=True)
     assert main(["resume", str(twin), "--checkpoint", str(2 * STEPS), "--quiet"]) == 0
@@ -151,11 +151,47 @@ def test_its_export_is_the_policy(run, tmp_path):
     out = tmp_path / "out"
     assert main(["export", str(run), "--format", "torch", "--out", str(out)]) == 0
     contract = json.loads((out / "policy_contract.json").read_text())
-    assert contract["proof"]["driven_steps"] == 31  # a whole episode
+    assert contract["proof"]["driven_steps"] == EPISODE
     assert max(contract["proof"]["differences"].values()) <= TOLERANCE
     (memory,) = contract["memories"]
     assert memory["input"].endswith("_in")
     assert [part["name"] for part in memory["parts"]] == PARTS[run.name]
+
+
+def test_onnxruntime_goes_through_an_episode_with_a_state_of_its_own(tmp_path):
+    """Actions, and all that is remembered, step by step; where two goal spaces are nearly equal, neither is compared
+    up to the next decision."""
+    with make_env("point/duck", num_envs=4, seed=0) as env:
+        policy = make_policy(env.spec).eval()
+        torch.nn.init.normal_(policy.spaces.last.weight, generator=torch.Generator().manual_seed(0))
+        torch.nn.init.zeros_(policy.spaces.last.bias)  # so that the choice depends on where the robot is
+        step = PolicyStep(policy)
+        write_onnx(trace(step), step, tmp_path / "policy.onnx")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(tmp_path / "policy.onnx", options, providers=["CPUExecutionProvider"])
+        assert [each.name for each in session.get_inputs()] == step.input_names
+        ours, theirs = policy.initial_state(4, "cpu"), np.zeros((4, step.memories[0].size), dtype=np.float32)
+        obs, tied = env.reset(seed=[0, 1, 2, 3]), torch.zeros(4, dtype=torch.bool)
+        compared, apart, seen = 0, 0.0, set()
+        for _ in range(200):
+            with torch.inference_mode():
+                margin = policy.choice_margin(obs, ours)
+                tied = torch.where(margin.isfinite(), margin < proof_module.NEAR_TIE, tied)
+                action, ours = policy.act(obs, ours, False)
+            groups = [obs[group.name].numpy().copy() for group in step.groups]
+            told, theirs = session.run(None, dict(zip(step.input_names, [*groups, theirs], strict=True)))
+            for found, wanted in ((told, limited(action, env.spec.action)), (theirs, ours)):
+                apart = max(apart, difference(found[~tied.numpy()], wanted[~tied].numpy()))
+            compared += int((~tied).sum())
+            seen |= {(int(phase), int(space)) for phase, space in ours[:, :2].tolist()}
+            moved = env.step(action)
+            ended = moved.terminated | moved.truncated
+            ours, theirs, obs = ours * ~ended[:, None], theirs * ~ended[:, None].numpy(), moved.obs
+    assert apart <= TOLERANCE
+    assert compared > 700
+    assert {phase for phase, _ in seen} == {0, 1, 2, 3, 4}
+    assert len({space for _, space in seen}) > 1
 
 
 PARTS = {"hsd3": ["phase", "goal_space", "subgoal", "left", "features"], "hiro": ["steps", "target"]}

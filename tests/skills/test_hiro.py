@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import gymnasium
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from gaitway.agents.hiro_policy import GOAL, PHASE, HiroPolicy, HiroPolicyConfig
 from gaitway.agents.observations import Observations
 from gaitway.core.seeding import stream
+from gaitway.envs.gym.env import GymnasiumEnv
 from gaitway.envs.registry import make_env
 from gaitway.runners.off_policy import OffPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
@@ -29,8 +32,8 @@ LEARNER = HiroConfig(
 ENV = {"max_steps": 7, "full_episodes": True, "implicit_soft_resets": False, "hard_reset_interval": 3}
 
 
-def runner(agent=AGENT, learner=LEARNER, steps=240):
-    env = make_env("point/skills", 4, seed=0, **ENV)
+def runner(agent=AGENT, learner=LEARNER, steps=240, **options):
+    env = make_env("point/skills", 4, seed=0, **(ENV | options))
     policy = HiroPolicy(env.spec, agent, stream(0, "parameters"))
     made = OffPolicyRunner(env, Hiro(policy, learner, num_envs=4), RunnerConfig(total_steps=steps))
     made.learn()
@@ -66,7 +69,7 @@ def test_the_low_level_learns_what_is_left_of_its_goals(played):
             - 0.01 * ws["action"][0, b].double().square().sum()
         )
         assert batch["reward"][b].item() == pytest.approx(earned.item(), abs=1e-5)
-        assert batch["discount"][b].item() == pytest.approx(0.0 if terminated else 0.9)
+        assert batch["discount"][b].item() == pytest.approx(0.0 if ws["env/metric/fell"][0, b] else 0.9)
         torch.testing.assert_close(batch["critic"][b, -2:].double(), goal, atol=1e-6, rtol=0)
         torch.testing.assert_close(batch["next/critic"][b, -2:].double(), left, atol=1e-5, rtol=0)
     assert terminations > 0
@@ -74,6 +77,24 @@ def test_the_low_level_learns_what_is_left_of_its_goals(played):
     seen = torch.cat([ws["env/obs/observation"][0], ws["env/obs/desired_goal"][0]], -1)
     kept = [number for number in range(seen.shape[1]) if number != known.index("tilt")]
     torch.testing.assert_close(batch["actor"][:, :-2], seen[:, kept])
+
+
+def test_the_low_level_bootstraps_where_its_task_ended_without_a_fall():
+    """By the observation of the step itself: what a termination led to is not kept, and the next row is another
+    episode's. A task that does not tell falls stops the bootstrap at every termination."""
+    made = runner(steps=480, max_steps=30)
+    algorithm, slots = made.algorithm, made.replay.slots(made.replay.first_row, made.replay.stop_row)
+    ws = made.replay.window(slots, 1)
+    fell, terminated = ws["env/metric/fell"][0].bool(), ws["env/terminated"][0]
+    reached = terminated & ~fell
+    assert reached.any()
+    assert (terminated & fell).any()
+    batch = algorithm.low_batch(slots)
+    assert torch.equal(batch["discount"], torch.where(fell, 0.0, 0.9))
+    torch.testing.assert_close(batch["next/critic"][reached], batch["critic"][reached], atol=1e-6, rtol=0)
+    assert not torch.equal(batch["next/critic"][~terminated], batch["critic"][~terminated])
+    algorithm.reads = tuple(name for name in algorithm.reads if name != "env/metric/fell")
+    assert torch.equal(algorithm.low_batch(slots)["discount"], torch.where(terminated, 0.0, 0.9))
 
 
 def stretches(ws, columns=24):
@@ -138,6 +159,58 @@ def test_the_dense_form_learns_from_any_step_of_a_stretch():
         torch.testing.assert_close(batch["actor"][b], seen)
         offsets.add(offset)
     assert len(offsets) > 1
+
+
+def test_rows_that_only_reset_are_no_stretches():
+    """Episodes of two whole stretches, each followed by a row in which nothing is decided: behind a step of phase 1 of
+    the last one, the next decision is made INTERVAL rows later."""
+    vector = SyncVectorEnv(
+        [lambda: gymnasium.make("Pendulum-v1", max_episode_steps=2 * INTERVAL)] * 4,
+        autoreset_mode=AutoresetMode.NEXT_STEP,
+    )
+    env = GymnasiumEnv(vector, seed=0)
+    assert env.spec.reset_rows
+    agent = HiroPolicyConfig(
+        interval=INTERVAL, features="policy", goal_ranges={"policy_0": [-1, 1]}, actor_hidden=(8,), critic_hidden=(8,)
+    )
+    policy = HiroPolicy(env.spec, agent, stream(0, "parameters"))
+    made = OffPolicyRunner(env, Hiro(policy, LEARNER, num_envs=4), RunnerConfig(total_steps=200))
+    made.learn()
+    replay, algorithm = made.replay, plain(made.algorithm, relabel=False)
+    slots = replay.slots(replay.first_row, replay.stop_row)
+    ws, batch = replay.window(slots, 2 * INTERVAL), algorithm.high_batch(slots, {})
+    skipped, latest = 0, 0
+    for b in range(len(slots)):
+        start = next(t for t in range(INTERVAL + 1) if ws[PHASE][t, b] == 0 and ws["env/valid"][t, b])
+        skipped, latest = skipped + (not ws["env/valid"][:start, b].all()), max(latest, start)
+        length = next((k for k in range(1, INTERVAL) if ws["env/done"][start + k - 1, b]), INTERVAL)
+        torch.testing.assert_close(batch["actor"][b], ws["env/obs/policy"][start, b])
+        torch.testing.assert_close(batch["next/actor"][b], ws["env/obs/policy"][start + length, b])
+        earned = ws["env/reward"][start : start + length, b].mean()
+        torch.testing.assert_close(batch["reward"][b], earned)
+    assert (skipped > 10, latest) == (True, INTERVAL)
+
+
+def test_stretches_are_whole_after_an_interruption():
+    """Rows that were cut off can be drawn when all rows of their windows have come, not before."""
+    made = runner()
+    replay, algorithm = made.replay, plain(made.algorithm, relabel=False)
+    groups = ("observation", "desired_goal")
+    replay.cut()
+    for rows in (2, 2 * INTERVAL):  # cut in the midst of a stretch, and behind whole ones
+        made.stage.new_episodes()
+        made.stage.play(0, made.stage.rows, uniform=True)
+        replay.add(made.rollout, 0, rows)
+        replay.cut()
+        slots = replay.slots(replay.first_row, replay.stop_row)
+        stored = replay.rows(replay.first_row, replay.rows_added)
+        decided = torch.cat([stored[f"env/obs/{name}"] for name in groups], -1)[stored[PHASE] == 0]
+        batch, ws = algorithm.high_batch(slots, {}), replay.window(slots, algorithm.n_step)
+        for b, start, length in stretches(ws, len(slots)):
+            assert (batch["actor"][b] == decided).all(-1).any(), "somebody decided there"
+            earned = ws["env/reward"][start : start + length, b].mean()
+            torch.testing.assert_close(batch["reward"][b], earned)
+    assert replay.stop_row == replay.rows_added - algorithm.n_step + 1
 
 
 def test_relabelling_equals_enumeration(played):

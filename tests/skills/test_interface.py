@@ -202,6 +202,13 @@ def test_subsets_are_chosen_by_success_and_rank_of_their_groups():
         ValueError, match=r"no subset of ranks 2 to 99 has a success of 0.995 or more.*raise from_lo_eps"
     ):
         choose_subsets(success, 0.005, 2)
+    with pytest.raises(ValueError, match=r"of ranks 2 to 2 has .* among 2, the best of which has 0\.91; raise"):
+        choose_subsets(success, 0.05, 2, 2)  # those of other ranks, 0.99 the best of them, are not asked for
+    with pytest.raises(ValueError, match=r"no subset of ranks 4 to 9 is among the 7 known ones; ranks are 1 to 3"):
+        choose_subsets(success, 1.0, 4, 9)
+    for nothing in ({}, {"total": 0.5}):
+        with pytest.raises(ValueError, match=r"no subset of ranks 1 to 99 is among the 0 known ones; name them in sub"):
+            choose_subsets(nothing, 1.0)
     for ranks in ((0, 0), (0, 3), (3, 2)):
         with pytest.raises(ValueError, match="use 1 <= rank_min <= rank_max"):
             choose_subsets(success, 1.0, *ranks)

@@ -10,7 +10,7 @@ from hsd3_cases import make_policy, point_skills
 
 from gaitway import make_env
 from gaitway.envs.vec_env import EnvSpec
-from gaitway.skills.frozen_policy import SkillFileError, component_names
+from gaitway.skills.frozen_policy import SkillFileError, component_names, robot_of
 from gaitway.skills.goal_space_policy import feature_columns
 from gaitway.skills.low_level import LowLevel
 from gaitway.skills.skill_file import Skills
@@ -71,10 +71,37 @@ def test_what_does_not_fit_is_refused(hurdles):
             feature_columns(skills, env.spec, "goal_space")
         with pytest.raises(SkillFileError, match=r"corrected heading.*env.options.heading=corrected"):
             feature_columns(Skills.load("humanoidpc"), env.spec, "goal_space")
+    with (
+        make_env("humanoidpc/skills", compat="original") as env,
+        pytest.raises(SkillFileError, match=r"corrected heading.*; write env.options.compat=fixed$"),
+    ):
+        feature_columns(Skills.load("humanoidpc"), env.spec, "gs_observation")
     with make_env("humanoidpc/hurdles", goal_space=True, heading="corrected") as env:
         assert len(feature_columns(Skills.load("humanoidpc"), env.spec, "goal_space")) == 12
     with pytest.raises(SkillFileError, match="no vector group 'polcy'"):
         LowLevel(skills, "walker", hurdles, "polcy")
+
+
+def test_the_robot_is_known_whatever_the_environment_is_called(hurdles):
+    """The two Humanoids show and take numbers of the same names; only their motors differ."""
+    assert hurdles.facts["robot"] == "walker"
+    options = {"num_envs": 1, "goal_space": True, "heading": "corrected"}
+    with make_env("humanoid/hurdles", **options) as env, make_env("humanoidpc/hurdles", **options) as other:
+        torque, position = (replace(each.spec, id="own_module:Course") for each in (env, other))
+    skills = Skills.load("humanoidpc")
+    assert torque.group("policy") == position.group("policy")
+    assert torque.action == position.action
+    LowLevel(skills, "humanoidpc", position)
+    with pytest.raises(SkillFileError, match="robot of own_module:Course is humanoid; use its skills"):
+        LowLevel(skills, "humanoidpc", torque)
+    LowLevel(skills, "humanoidpc", replace(torque, facts={}))  # nothing is said about it, and all names are there
+    with make_env("walker/run", wrappers=[{"name": "features"}]) as env:
+        assert robot_of(replace(env.spec, id="own_module:Run")) == "walker"
+    with make_env("walker/run") as env, make_env("point/skills") as point, make_env("walker/skills") as goals:
+        assert robot_of(env.spec) == "walker"
+        assert robot_of(replace(env.spec, id="own_module:Run")) is None
+        assert robot_of(point.spec) is None  # its names are its own, and tell enough
+        assert robot_of(replace(goals.spec, id="own_module:Goals")) == "walker"
 
 
 def test_nothing_of_the_skills_is_learnt_or_stored():

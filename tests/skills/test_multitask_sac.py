@@ -78,10 +78,13 @@ def filled(algorithm: MultitaskSAC, steps: int = 150):
 
 
 class Plain:
-    """The same updates in float64, network by network and row by row, with torch's Adam."""
+    """The same updates in float64, network by network and row by row, with torch's Adam.
 
-    def __init__(self, algorithm: MultitaskSAC) -> None:
-        policy = algorithm.policy
+    With `published_order` reachability is learnt last, from actions of its own of the policy as it is then.
+    """
+
+    def __init__(self, algorithm: MultitaskSAC, published_order: bool = False) -> None:
+        policy, self.published_order = algorithm.policy, published_order
         self.config, self.horizon = algorithm.config, algorithm.facts.horizon
         self.order = policy.groups["actor"]
         self.actor = single(policy.actor, None)
@@ -96,8 +99,9 @@ class Plain:
         }
         config = self.config
         self.actor_optimiser = torch.optim.Adam(self.actor.values(), lr=config.actor_learning_rate)
-        parameters = [value for network in self.members for value in network.values()]
-        self.critic_optimiser = torch.optim.Adam(parameters, lr=config.critic_learning_rate)
+        self.optimisers = [
+            torch.optim.Adam(network.values(), lr=config.critic_learning_rate) for network in self.members
+        ]
         self.alpha_optimisers = {
             key: torch.optim.Adam([value], lr=config.temperature_learning_rate) for key, value in self.log_alpha.items()
         }
@@ -111,26 +115,17 @@ class Plain:
         own = [key if self.config.per_task_temperature else 0 for key in keys]
         alpha = torch.stack([self.log_alpha[key].detach().exp() for key in own])
         terminal = (drawn["discount"] == 0).double()
+        done = torch.cat((now, drawn["action"]), -1)
         with torch.no_grad():
             action, log_prob = tanh_gaussian(self.actor, after, noise["next_action"])
             pair = torch.cat((after, action), -1)
-            first, second, reach = (forward(target, pair)[:, 0] for target in self.targets)
+            first, second = (forward(target, pair)[:, 0] for target in self.targets[:2])
             value = torch.minimum(first, second) - alpha * log_prob
             y = drawn["reward"] + gamma * (1 - terminal) * value
-            last = [
-                float(end == 1 and given_up == 0)
-                for end, given_up in zip(
-                    drawn["env/metric/last_step_of_task"], drawn["env/metric/random_reset"], strict=True
-                )
-            ]
-            reachable = drawn["env/metric/reached_goal"] + (1 - torch.tensor(last, dtype=torch.float64)) * reach
-        pair = torch.cat((now, drawn["action"]), -1)
-        loss = torch.zeros((), dtype=torch.float64)
-        for network, target in zip(self.members, (y, y, reachable), strict=True):
-            loss = loss + ((forward(network, pair)[:, 0] - target) ** 2).mean()
-        self.critic_optimiser.zero_grad()
-        loss.backward()
-        self.critic_optimiser.step()
+        self.fit(0, done, y)
+        self.fit(1, done, y)
+        if not self.published_order:
+            self.fit(2, done, self.reachable(drawn, after, noise["next_action"]))
         action, log_prob = tanh_gaussian(self.actor, now, noise["action"])
         pair = torch.cat((now, action), -1)
         least = torch.minimum(*(forward(network, pair)[:, 0] for network in self.members[:2]))
@@ -143,8 +138,23 @@ class Plain:
             self.alpha_optimisers[key].zero_grad()
             (-self.log_alpha[key].exp() * (mean - 6.0)).backward()
             self.alpha_optimisers[key].step()
+        if self.published_order:
+            self.fit(2, done, self.reachable(drawn, after, noise["reach_action"]))
         for target, online in (*zip(self.targets, self.members, strict=True), (self.target_actor, self.actor)):
             follow(target, online, self.config.tau)
+
+    def fit(self, member, pair, target) -> None:
+        self.optimisers[member].zero_grad()
+        ((forward(self.members[member], pair)[:, 0] - target) ** 2).mean().backward()
+        self.optimisers[member].step()
+
+    @torch.no_grad()
+    def reachable(self, drawn, after, noise):
+        ends = zip(drawn["env/metric/last_step_of_task"], drawn["env/metric/random_reset"], strict=True)
+        last = torch.tensor([float(end == 1 and given_up == 0) for end, given_up in ends], dtype=torch.float64)
+        action, _ = tanh_gaussian(self.actor, after, noise)
+        reach = forward(self.targets[2], torch.cat((after, action), -1))[:, 0]
+        return drawn["env/metric/reached_goal"] + (1 - last) * reach
 
 
 @pytest.mark.parametrize("per_task", [False, True], ids=["one_temperature", "per_task"])
@@ -177,6 +187,31 @@ def test_three_updates_are_those_of_a_plain_implementation(spec, per_task):
     assert (theirs != math.log(0.1)).any()
     if per_task:
         assert (theirs == math.log(0.1)).sum() > 60  # tasks that no batch met
+
+
+def test_the_published_order_of_updates_differs_in_reachability_alone(spec):
+    """Critics, actor and temperature do not read it. What it says itself differs, because the actor that its target
+    asks is a step older there, by less than a tenth of what it has learnt, at rates a hundred times those of training;
+    that it draws no a' of its own adds the noise of another draw."""
+    algorithm = make(spec)
+    replay = filled(algorithm)
+    ours, published = Plain(algorithm), Plain(algorithm, published_order=True)
+    rows = replay.gather(replay.slots(replay.first_row, replay.stop_row))
+    pair = torch.cat([*(rows[f"obs/{name}"] for name in ours.order), rows["action"]], -1).double()
+    first = forward(ours.members[2], pair).detach()
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        drawn = {name: value.clone() for name, value in replay.gather(replay.draw((BATCH,))).items()}
+        noise = {name: torch.randn(BATCH, 6, generator=generator) for name in ("action", "next_action")}
+        noise["reach_action"] = noise["next_action"]
+        ours.update(drawn, noise)
+        published.update(drawn, noise)
+    for one, other in ((ours.actor, published.actor), *zip(ours.members[:2], published.members[:2], strict=True)):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert all(torch.equal(ours.log_alpha[key], published.log_alpha[key]) for key in ours.log_alpha)
+    one, other = (forward(plain.members[2], pair).detach() for plain in (ours, published))
+    learnt, apart = (one - first).square().mean().sqrt(), (one - other).square().mean().sqrt()
+    assert 0 < apart < 0.1 * learnt
 
 
 # sizes, on the robots themselves
@@ -212,6 +247,29 @@ def test_policies_of_the_robots_read_goal_observation_and_task(env_id, observati
     with torch.no_grad():
         policy.critic.network.last.bias[2] += 3.0
     assert policy.reach(critic, policy.mean_action(actor)).tolist() == [1.0] * 3  # read as a probability
+
+
+def test_critics_may_start_as_the_published_ones_do(spec):
+    """All layers after the first smaller by 1 / sqrt(2), those of the critics; reachability was a network apart."""
+
+    def critic(**options):
+        config = SkillPolicyConfig(actor_hidden=(8,), critic_hidden=(6, 5, 4), **options)
+        return SkillPolicy(spec, config, torch.Generator().manual_seed(0)).critic.network
+
+    usual, named, scaled = critic(), critic(published_scale=False), critic(published_scale=True)
+    assert all(torch.equal(one, other) for one, other in zip(usual.parameters(), named.parameters(), strict=True))
+    scale = torch.tensor([0.5**0.5, 0.5**0.5, 1.0])[:, None, None]
+    for name in ("weight", "bias"):
+        before, found = (getattr(each.trunk.input, name, each.trunk.bias) for each in (usual, scaled))
+        assert_close(found, torch.cat((before[..., :6], before[..., 6:] * scale), -1))
+    for before, found in zip(usual.trunk.hidden, scaled.trunk.hidden, strict=True):
+        assert_close(found.weight, before.weight * scale)
+    assert torch.equal(scaled.last.weight[:2], torch.zeros(2, 4, 1))
+    with pytest.raises(ValueError, match="published_scale is for uniform starts"):
+        critic(published_scale=True, init="orthogonal")
+    own = {"name": "torch.nn:Linear", "in_features": 79, "out_features": 1}
+    with pytest.raises(ValueError, match=r"agent.published_scale scales .* agent.critic_network names other ones"):
+        critic(published_scale=True, critic_network=own)
 
 
 def test_numbers_of_the_published_learner(spec):
@@ -303,6 +361,54 @@ def test_td_errors_and_samples_are_kept_by_task_and_noted_every_tenth_round(spec
     for task, count in samples.items():
         assert float(metrics[f"samples/{task}"]) == count
     assert float(metrics["residual_variance"]) > 0
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_rounds_are_counted_not_the_calls_that_they_come_in(spec, overlap):
+    algorithm = make(spec, overlap=overlap)
+    ws, variables = played(60)
+    algorithm.keep(variables, algorithm.policy.spec.group_names, Rewards())
+    replay = algorithm.make_replay()
+    noted = []
+    for row in range(0, 60, 3):
+        replay.add(ws, row, row + 3)
+        before = algorithm.counts.error.clone()
+        for updates in (2, 1, 1) if overlap else (4,):  # while each of three steps is simulated, or behind them
+            algorithm.update(replay, updates, Now())
+        noted.append(not torch.equal(before, algorithm.counts.error))
+    assert [number for number, is_noted in enumerate(noted) if is_noted] == [0, 10]
+
+
+def test_what_was_collected_of_every_task_is_counted(spec):
+    algorithm, twin = make(spec), make(spec)
+    ws, variables = played(150, **RANDOM_ENDS)
+    for each in (algorithm, twin):
+        each.keep(variables, each.policy.spec.group_names, Rewards())
+    replay = algorithm.make_replay()
+
+    def collected(rows):
+        return torch.bincount(ws["env/metric/task_key"][:rows].flatten().long(), minlength=128).double()
+
+    assert algorithm.metrics() == {}
+    for start, stop in ((0, 40), (40, 40), (40, 150)):
+        replay.add(ws, start, stop)
+        algorithm.update(replay, 1, Now())
+        assert torch.equal(algorithm.counts.seen, collected(stop))
+    twin.load_state_dict(algorithm.state_dict())
+    twin.update(replay, 1, Now())  # which has no further rows
+    assert torch.equal(twin.counts.seen, collected(150))
+    found = {name: float(value) for name, value in algorithm.metrics().items() if name.startswith("seen/")}
+    assert sum(found.values()) == 150 * NUM_ENVS
+    assert found["seen/0"] == float(collected(150)[1])
+    older = algorithm.state_dict()
+    del older["counted_rows"], older["counts"]["seen"]  # a checkpoint of an earlier version
+    twin.load_state_dict(older)
+    twin.update(replay, 1, Now())
+    assert torch.equal(twin.counts.seen, collected(150))
+    small = algorithm.make_replay()  # a run that goes on with an empty replay
+    small.add(ws, 0, 10)
+    algorithm.update(small, 1, Now())
+    assert torch.equal(algorithm.counts.seen, collected(150) + collected(10))
 
 
 # what is asked of the models

@@ -144,10 +144,14 @@ def test_it_learns_and_resumes_exactly_in_the_midst_of_a_decision():
 def test_a_file_of_skills_with_goals_is_refused(tmp_path):
     spec = make_env("point/duck", num_envs=1).spec
     point_skills().save(tmp_path / "file")
-    for path in (str(tmp_path / "file"), "walker"):
+    point_skills().save(tmp_path / "run" / "skills")
+    (tmp_path / "run" / "config.yaml").write_text("algorithm: {name: multitask_sac}\n")
+    for path in (str(tmp_path / "file"), str(tmp_path / "run"), "walker"):
         with pytest.raises(SkillFileError, match=r"holds skills that pursue goals.*use algorithm=hsd3"):
             SACHRLPolicy(spec, SACHRLPolicyConfig(skills=path))
-    with pytest.raises(SkillFileError, match=r"agent\.skills names no skill file"):
+    with pytest.raises(SkillFileError, match=r"agent\.skills names no skill file; name the folder of a pre-training"):
         SACHRLPolicy(spec)
+    with pytest.raises(SkillFileError, match=r"there are no skills 'nowhere'; name the folder"):
+        SACHRLPolicy(spec, SACHRLPolicyConfig(skills="nowhere"))
     SKILLS.save(tmp_path / "continuous")
     assert SACHRLPolicy(spec, SACHRLPolicyConfig(skills=str(tmp_path / "continuous"))).decision_size == 3

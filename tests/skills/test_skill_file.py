@@ -15,10 +15,13 @@ from torch.testing import assert_close
 from gaitway import make_env
 from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
+from gaitway.cli.init_from import init_from
+from gaitway.cli.train_config import parse
 from gaitway.core.files import StateFileError, load_state, save_state
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations
 from gaitway.skills.frozen_policy import SkillFileError, component_names
+from gaitway.skills.multitask_sac import MultitaskSAC
 from gaitway.skills.places import SHIPPED, is_shipped
 from gaitway.skills.skill_file import KIND, Skills, find_skills
 
@@ -96,7 +99,7 @@ def test_a_file_holds_all_there_is_to_know(skills, tmp_path):
     assert again.task_map == WALKER
     assert again.space.units == ("m", "m", "rad", "m", "m", "m", "m")
     assert again.space.delta == [1]
-    assert again.facts.heading == "corrected"
+    assert again.facts.heading == ""
     for name, value in skills.network.state_dict().items():
         assert torch.equal(again.network.state_dict()[name], value), name
 
@@ -234,7 +237,7 @@ def test_published_skills_act_as_their_tensors_say(robot, permuted, prefix, tmp_
     assert skills.task_map == task_map
     names = [skills.space.names[int(feature)] for feature in sorted(task_map, key=lambda each: task_map[each])]
     assert [name.split("[")[0] for name in skills.inputs["task"]] == names  # by position of the map
-    assert skills.facts.heading == "original"
+    assert skills.facts.heading == ("" if robot == "Walker" else "original")
     assert skills.facts.robot == robot.lower()
     assert len(skills.success) == 31
     assert set(skills.success.values()) == {0.5}
@@ -291,9 +294,32 @@ def test_skills_of_another_robot_of_other_features_and_of_another_heading(env, s
     skills.check_fits("walker", "bodyfeet-relz", *fits[2:])
     refused(lambda: skills.check_fits("humanoid", *fits[1:]), "skills of walker", "humanoid", "use the skills")
     refused(lambda: skills.check_fits("walker", "joints", *fits[2:]), "'bodyfeet'", "'joints'")
-    refused(lambda: skills.check_fits(*fits[:2], "original", *fits[3:]), "corrected heading", "heading=corrected")
     refused(lambda: skills.check_fits(*fits[:3], fits[3][1:], fits[4]), f"read {fits[3][0]!r}", "does not show")
     refused(lambda: skills.check_fits(*fits[:4], fits[4][::-1]), "these skills move right_hip")
+
+
+def test_published_skills_of_the_walker_fit_as_they_are(env, tmp_path):
+    skills = Skills.from_published(published("Walker"), side_car("Walker", WALKER), "Walker")
+    skills.check_env(env.spec)  # its feet are turned in one way only
+    older = replace(skills, facts=replace(skills.facts, heading="original"))  # as earlier versions wrote it
+    older.save(tmp_path / "older")
+    Skills.load(tmp_path / "older").check_env(env.spec)
+    run = MultitaskSAC(SkillPolicy(env.spec, SkillPolicyConfig(actor_hidden=(6,) * 4, critic_hidden=(6,))), num_envs=5)
+    config = parse({"algorithm": {"name": "multitask_sac"}, "init_from": {"run": str(tmp_path / "older")}})
+    line = init_from(config, run)
+    assert line is not None
+    assert "begins with the actor" in line
+    assert torch.equal(run.policy.actor.last.weight, older.network.last.weight)
+
+
+def test_the_humanoids_feet_are_turned_in_two_ways():
+    skills = Skills.from_published(published("HumanoidPC"), side_car("HumanoidPC", HUMANOID), "HumanoidPC")
+    with make_env("humanoidpc/skills") as env:
+        refused(lambda: skills.check_env(env.spec), "original heading", "corrected one", "compat=original")
+        fixed = replace(skills, facts=SkillFacts.of(env.spec))
+    with make_env("humanoidpc/skills", compat="original") as env:
+        skills.check_env(env.spec)
+        refused(lambda: fixed.check_env(env.spec), "corrected heading", "original one", "compat=fixed")
 
 
 def test_a_goal_space_that_lacks_a_feature_or_has_another_range(env, skills):
@@ -356,9 +382,9 @@ def test_damaged_files(skills, tmp_path):
             data = bytearray((good / name).read_bytes())
             data[place] ^= 0xFF
             (copy() / name).write_bytes(data)
-            refused(lambda: Skills.load(tmp_path / "bad"), str(tmp_path / "bad"))
+            refused(lambda: Skills.load(tmp_path / "bad"), str(tmp_path / "bad"), "copy it again or make it again")
         (copy() / name).write_bytes((good / name).read_bytes()[: size // 2])
-        refused(lambda: Skills.load(tmp_path / "bad"), str(tmp_path / "bad"))
+        refused(lambda: Skills.load(tmp_path / "bad"), str(tmp_path / "bad"), "copy it again or make it again")
         (copy() / name).unlink()
         refused(lambda: Skills.load(tmp_path / "bad"), "missing")
     (copy() / "extra.pkl").write_bytes(b"x")

@@ -95,8 +95,7 @@ def test_show_lists_every_task_beside_its_floors(capsys, run):
     text = said(capsys, ["skills", "show", str(run)])
     head, tables = text[: text.index("\n\n")], text.split("\n\n")
     for words in (
-        "skills of point",
-        "corrected heading",
+        "skills of point, features body: ",  # a point has no feet to turn
         "8 steps",
         "within 0.1",
         "400 steps",
@@ -114,6 +113,10 @@ def test_show_lists_every_task_beside_its_floors(capsys, run):
     assert "floor: zero" in tables[2]
     assert "reachability" in tables[2]
     assert "success by rank  1:" in tables[3]
+
+
+def test_show_tells_how_feet_are_turned(capsys):
+    assert "features bodyfeet, corrected heading: " in said(capsys, ["skills", "show", "humanoidpc"])
 
 
 def test_show_as_json(capsys):

@@ -100,8 +100,21 @@ def test_the_losses_by_hand():
     algorithm._has_news = True
     found = algorithm.metrics()
     assert found["loss/critic"].item() == pytest.approx((values - target).square().mean(-1).sum().item(), rel=1e-4)
+    unexplained = ((values - target).var(-1) / target.var(-1)).mean()
+    assert found["residual_variance"].item() == pytest.approx(unexplained.item(), rel=1e-4)
     assert found["loss/actor"].item() == pytest.approx((alpha * now_log_prob - chosen.amin(0)).mean().item(), rel=1e-4)
     assert found["entropy"].item() == pytest.approx(-now_log_prob.mean().item(), rel=1e-4)
+
+
+def test_residual_variance_is_that_of_each_member_by_itself():
+    """Targets of the members are a thousand apart; critics that say the mean of their own explain none of the rest."""
+    algorithm, spread = made(2), torch.tensor([1.0, 2.0, 3.0, 4.0])
+    target = torch.stack((spread, 1000 + spread))
+    algorithm.policy.values = lambda *_: said
+    for error, share in ((torch.zeros(4), 0.0), (2.5 - spread, 1.0), (0.5 * (2.5 - spread), 0.25)):
+        said = (target + error).expand(2, 2, 4)
+        _, found = algorithm._critic_loss({"critic": None, "action": None, "target": target})
+        assert found["residual_variance"].item() == pytest.approx(share, abs=1e-5)
 
 
 def test_members_act_differently_and_evaluations_are_those_of_the_first():

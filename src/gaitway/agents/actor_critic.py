@@ -22,6 +22,7 @@ from gaitway.agents.features import FeatureShapes
 from gaitway.agents.observations import GroupNormalisers, Inputs, ObservingPolicy, StateVariable
 from gaitway.agents.policy import make_network
 from gaitway.core.plain import objects_given
+from gaitway.core.transitions import final_rows
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
 from gaitway.envs.vec_env import EnvSpec, Observation
@@ -273,7 +274,7 @@ class ActorCritic(ObservingPolicy):
         else:
             rows = cut.flatten().nonzero().squeeze(-1)
         if len(rows):
-            final = {name: ws[f"env/final_obs/{name}"].flatten(0, 1)[rows] for name in self.all_groups}
+            final = {name: ended.flatten(0, 1)[rows] for name, ended in final_rows(ws, self.critic_groups).items()}
             after = {name: state[rows] for name, state in found.states.items()}
             last = self.inputs(self.normalised(final), ("critic",), after).networks["critic"]
             final_output, _ = self.critic(last, None if critic_state is None else critic_state[rows])

@@ -275,6 +275,20 @@ def acting_needs(
     return found[::-1], {name: numbers for name, numbers in wanted.items() if numbers}
 
 
+def judging_needs(
+    blocks: Sequence[Block], features: Sequence[str], shapes: Shapes
+) -> tuple[frozenset[str], frozenset[str]]:
+    """What a critic of these features needs: blocks, by what they write, and features. It reads groups as they were
+    observed, but its blocks read them with what estimates took the place of."""
+    wanted, read, found = {columns_of(shapes, name).feature for name in features}, set[str](), set[str]()
+    for block in reversed(blocks):
+        if block.writes in wanted or any(each.feature in read for each in block.inserts):
+            found.add(block.writes)
+            read |= {columns_of(shapes, name).feature for name in block.reads}
+            wanted |= read
+    return frozenset(found), frozenset(wanted)
+
+
 def blocks_behind_memory(blocks: Sequence[Block]) -> list[Block]:
     """Those that read what the actor's memory puts out, or what such blocks write; they remember nothing."""
     known, found = {ACTOR_MEMORY}, []

@@ -149,7 +149,7 @@ class Mutex(SeedableAgent):
         selected = self._selected(obs)
         ring = torch.cat((ring[:, count:], selected), -1)
         total = ring.unflatten(-1, (self.config.smoothing, count)).sum(1)
-        weight = total / total.sum(-1, keepdim=True)
+        weight = self._weights(total)
         action, after = torch.zeros((), device=first.device), [ring, commands]
         for number, child in enumerate(self.policies):
             shown = self._shown(obs, number, commands)
@@ -171,6 +171,10 @@ class Mutex(SeedableAgent):
         at = self.config.down.instead_of
         climbs = hot[:, at : at + 1]
         return torch.cat((hot[:, :at], climbs * (1 - down), hot[:, at + 1 :], climbs * down), -1)
+
+    def _weights(self, total: Tensor) -> Tensor:
+        """The share of each child in the action, which add up to 1, of how often it was selected lately, `[B, K]`."""
+        return total / total.sum(-1, keepdim=True)
 
     def _shown(self, obs: Observation, number: int, commands: Tensor) -> Observation:
         """What a child reads: the groups it acts by, with its own command and the last action in its own scale."""

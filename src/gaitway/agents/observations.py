@@ -17,6 +17,7 @@ from gaitway.agents.blocks import (
     blocks_for,
     check_blocks,
     joined,
+    judging_needs,
     run_blocks,
 )
 from gaitway.agents.estimator import Estimator
@@ -100,7 +101,7 @@ class ObservingPolicy(SeedableAgent):
     """What all policies share on the side of observations: groups, normalisers, blocks, and their memories.
 
     `groups` are the features that `actor` and `critic` read; `all_groups` the observation groups that all of it needs,
-    `actor_groups` those that acting needs.
+    `actor_groups` those that acting needs, `critic_groups` those that a value needs.
     """
 
     is_recordable = True
@@ -150,6 +151,9 @@ class ObservingPolicy(SeedableAgent):
         self.normalisers = GroupNormalisers(spec, vectors if normalise else (), clip, until)
         self.blocks = nn.ModuleList(blocks)
         self._acting = frozenset(block.writes for block in acting)
+        ahead = [block for block in blocks if block not in self.behind]
+        self._judging, judged = judging_needs(ahead, self.groups["critic"], shapes)
+        self.critic_groups = tuple(name for name in self.all_groups if name in judged)
         self._detached = tuple(each.writes for each in blocks if each.detach == "critic")
         self._is_apart = bool(self._detached) or any(block.inserts for block in blocks)
         self.memories: dict[str, StateVariable] = {
@@ -183,7 +187,7 @@ class ObservingPolicy(SeedableAgent):
         """Normalised groups -> blocks in order -> what `networks` read. Rollout, evaluation and update all pass here.
 
         `states` are those of the blocks before the step; with `starts` the observations are sequences, see
-        `blocks.run_blocks`. Asked for the actor alone, only the blocks that acting needs are run. `masks` [...] says
+        `blocks.run_blocks`. Asked for one network alone, only the blocks that it needs are run. `masks` [...] says
         where estimates take the place of what was observed; without one they always do. The critic reads the groups as
         they were observed.
         """
@@ -191,18 +195,28 @@ class ObservingPolicy(SeedableAgent):
         written: dict[str, Tensor] = {}
         after: dict[str, Tensor] = {}
         if len(self.blocks):
-            wanted = [b for b in self._blocks() if "critic" in networks or b.writes in self._acting]
-            wanted = [b for b in wanted if b not in self.behind]
+            wanted = self._blocks_of(networks)
             insert = partial(self._insert, masks=masks)
             features, written, after = run_blocks(wanted, observed, states, starts, self._components, insert)
         found: dict[str, Tensor] = {}
         for which in networks:
             read = features
             if which == "critic" and self._is_apart:
-                read = dict(features) | dict(observed) | {name: features[name].detach() for name in self._detached}
+                detached = {name: features[name].detach() for name in self._detached if name in features}
+                read = dict(features) | dict(observed) | detached
             same = [other for other in found if self.groups[other] == self.groups[which] and read is features]
             found[which] = found[same[0]] if same else joined([read[name] for name in self.groups[which]])
         return Inputs(found, written, after, features)
+
+    def _blocks_of(self, networks: Sequence[str]) -> list[Block]:
+        """The blocks to run for these networks: those that the one needs, for both all but the heads behind memory."""
+        if tuple(networks) == ("actor",):
+            needed = self._acting
+        elif tuple(networks) == ("critic",):
+            needed = self._judging
+        else:
+            return [block for block in self._blocks() if block not in self.behind]
+        return [block for block in self._blocks() if block.writes in needed and block not in self.behind]
 
     def _insert(self, block: Block, value: Tensor, features: dict[str, Tensor], masks: Mapping[str, Tensor]) -> None:
         """Put what a block wrote into the places that it takes, normalised as these are; elsewhere nothing changes."""

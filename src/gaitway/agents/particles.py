@@ -24,6 +24,7 @@ from gaitway.agents.policy import is_overridden
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
 from gaitway.core.small_agents import SeedableAgent
+from gaitway.core.transitions import final_rows
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.altered import is_altered
@@ -66,6 +67,7 @@ class Particles(SeedableAgent):
         self.head = ColumnHead([member.head for member in members])
         self.spec, self.groups, self.reads = spec, first.groups, first.reads
         self.all_groups, self.actor_groups = first.all_groups, first.actor_groups
+        self.critic_groups = first.critic_groups
         self.writes = tuple(self.variables(1, 1))
 
     is_recurrent = False
@@ -174,7 +176,7 @@ class Particles(SeedableAgent):
         value = critics(observed).squeeze(-1)
         following, cut = value[1:], ws["env/truncated"]
         if cut.is_cuda or bool(cut.any()):  # on a GPU always: nothing to wait for
-            final = member.normalised({name: ws[f"env/final_obs/{name}"] for name in groups})
+            final = member.normalised(final_rows(ws, groups))
             following = torch.where(cut, critics(final).squeeze(-1), following)
         return value[: ws.T], following
 

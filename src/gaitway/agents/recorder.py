@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gaitway.core.agent import Agent
 from gaitway.core.ranges import WholeNumber
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.data.trajectories import TrajectoryWriter
 from gaitway.envs.vec_env import EnvSpec
@@ -34,6 +35,7 @@ class Recorder(Agent):
         self.start, self.append, self.steps = start, append, 0
         self.writer = TrajectoryWriter(path, spec, description=description)
         self.reads = ("action", *(f"env/obs/{name}" for name in spec.group_names))
+        self.reads_after = final_observations(spec.group_names)
         self._recording: Tensor | None = None
         self._ended: Tensor | None = None
 

@@ -195,12 +195,18 @@ def make_critics(
     outputs: int,
     generator: torch.Generator | None,
     last_init: Sequence[LastInit] | None = None,
+    published_scale: bool | Sequence[bool] = False,
 ) -> nn.Module:
     """The critics of the config: an `Ensemble`, or as many of the user's own. `last_init` says how the last layer of
-    each starts, where that differs, and how many there are."""
+    each starts, where that differs, and how many there are; `published_scale` whose later layers start smaller."""
     entry, key = config.critic_network, "agent.critic_network"
     members = config.critics if last_init is None else len(last_init)
     if entry is not None:
+        if any(published_scale) if isinstance(published_scale, Sequence) else published_scale:
+            raise ValueError(
+                f"agent.published_scale scales critics of agent.critic_hidden, and {key} names other ones; leave one "
+                "of the two out"
+            )
         own = {"inputs": inputs, "outputs": outputs, "generator": generator}
         return ModuleEnsemble([make_part(entry, {}, key, given=own, kind=nn.Module) for _ in range(members)])
     return Ensemble(
@@ -213,5 +219,6 @@ def make_critics(
         layer_norm=config.layer_norm,
         init=config.init,
         last_init="default" if last_init is None else last_init,
+        published_scale=published_scale,
         generator=generator,
     )

@@ -36,6 +36,8 @@ class SkillPolicyConfig(SoftActorCriticConfig):
     critic_hidden: tuple[Count, ...] = (1024, 1024, 1024, 1024)
     """Of the critics and of reachability."""
     trunk: TrunkKind = "d2rl"
+    published_scale: bool = False
+    """Start the critics' layers after the first smaller by 1 / sqrt(2), as those of the published double critic do."""
 
 
 class SkillPolicy(SoftActorCritic):
@@ -62,7 +64,8 @@ class SkillPolicy(SoftActorCritic):
 
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
         starts: list[LastInit] = [*["zero"] * self.config.critics, "small"]  # type: ignore[list-item]
-        return make_critics(self.config, inputs, outputs, generator, last_init=starts)
+        scaled = [*[self.config.published_scale] * self.config.critics, False]  # reachability was a network apart
+        return make_critics(self.config, inputs, outputs, generator, last_init=starts, published_scale=scaled)
 
     @property
     def is_plain(self) -> bool:

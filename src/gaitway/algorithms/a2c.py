@@ -29,6 +29,7 @@ from gaitway.algorithms.terms import Entropy, policy_weight, row_weights, standa
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Share
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.functional.returns import gae
 
@@ -62,6 +63,7 @@ class A2C(PolicyGradient):
         config = config or A2CConfig()
         standard: list[LossTerm] = [PolicyLoss(), BaselineLoss(config.value_coef), Entropy(config.entropy_coef)]
         super().__init__(policy, config, standard, num_envs=num_envs, terms=terms, execution=execution)
+        self.reads = (*self.reads, *final_observations(policy.critic_groups))
 
     def prepare(self, ws: Workspace) -> Batch:
         config = self.config

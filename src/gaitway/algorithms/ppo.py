@@ -46,6 +46,7 @@ from gaitway.core.plain import objects_given
 from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive, Share, WholeNumber
 from gaitway.core.ranks import here, own_stream
 from gaitway.core.seeding import restore_stream
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.data.rollout import Minibatches, check_minibatches
 from gaitway.functional.policy_losses import explained_variance, weighted_mean
@@ -163,7 +164,9 @@ class PPO:
             self.noise = MemoryNoise(policy, config.memory_noise, own_stream(seed, "memory noise", self.device))
             transforms.append(self.noise)
         self.terms = Terms(with_further(standard_terms(config, policy), terms), policy, self.device, transforms)
-        self.reads, self.objects = self.terms.reads, objects_given(term=terms)
+        # a value at a time limit is that of the final observation
+        self.reads = (*self.terms.reads, *final_observations(policy.critic_groups))
+        self.objects = objects_given(term=terms)
         self.batches = Minibatches(config.minibatches, "columns" if policy.is_recurrent else "samples")
         self.engine = Engine(
             policy,

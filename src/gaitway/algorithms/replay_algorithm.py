@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,8 @@ from gaitway.data.step_rows import Decisions
 class ReplayConfig:
     """How an off-policy algorithm plays, remembers and learns."""
 
+    one_step_because: ClassVar[str] = ""
+    """Why `n_step` must be 1; empty where it may be more."""
     update_ratio: Positive = 1.0
     """Updates per environment step."""
     batch_size: Count = 256
@@ -63,6 +65,8 @@ class ReplayConfig:
             raise ValueError(
                 f"replay_size is {self.replay_size}, less than batch_size, {self.batch_size}; keep at least one batch"
             )
+        if self.one_step_because and self.n_step != 1:
+            raise ValueError(f"n_step is {self.n_step}; {self.one_step_because}, so use n_step=1")
 
 
 class Draw(NamedTuple):
@@ -175,6 +179,8 @@ class ReplayAlgorithm:
 
     def keep(self, variables: Mapping[str, Variable], groups: Sequence[str], rewards: AnnotatedRewards) -> None:
         """What the replay keeps of step rows with these `variables`: what is read when transitions are drawn."""
+        if self.decisions is not None:  # further groups tell the low level how to act, and nobody learns from them
+            groups = [name for name in groups if f"env/obs/{name}" in rewards.reads]
         self.groups = tuple(dict.fromkeys((*self.groups, *groups)))
         names = [name for name in self.reads if not name.startswith("env/obs/")]
         if not rewards.is_plain:

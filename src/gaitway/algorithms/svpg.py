@@ -34,6 +34,7 @@ from gaitway.algorithms.terms import Entropy, policy_weight, row_weights
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, Positive, Share
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.functional.policy_losses import standardise
 from gaitway.functional.returns import gae
@@ -94,6 +95,7 @@ class SVPG(PolicyGradient):
             Entropy(config.entropy_coef, self._mean),
         ]
         super().__init__(alike, config, standard, num_envs=num_envs, terms=terms, execution=execution)
+        self.reads = (*self.reads, *final_observations(policy.critic_groups))
         self.engine.direct = self._direction
         self.engine.max_grad_norm = None  # gradients are cut before they are coupled, each particle's by itself
         self.temperature = torch.ones((), device=self.device)

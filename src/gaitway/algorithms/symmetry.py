@@ -31,7 +31,7 @@ ACTION = "action"
 
 
 class Mirror:
-    """`[..., D] -> [..., D]`: entry i becomes `sign[i] * x[order[i]]`. Its own inverse."""
+    """`[..., D] -> [..., D]`: entry i becomes `sign[i] * x[order[i]]`, of an image column i. Its own inverse."""
 
     def __init__(self, order: Sequence[int], sign: Sequence[float], what: str) -> None:
         twice = [(order[order[i]], sign[i] * sign[order[i]]) for i in range(len(order))]
@@ -51,7 +51,8 @@ class Mirror:
         return self
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.index_select(-1, self.order) * self.sign
+        image = x.index_select(-1, self.order)
+        return image * self.sign if image.is_floating_point() else image
 
 
 class Symmetry:
@@ -83,6 +84,7 @@ class Symmetry:
             self.action = _known_mirror(spec, ACTION).to(device)
         else:
             _check_policy(spec, policy, mirror, swap)
+            _check_vectors(spec, policy)
             self.groups = {
                 name: mirror_of(spec.group(name).components, mirror.get(name, {}), swap, f"the group {name!r}").to(
                     device
@@ -183,9 +185,6 @@ def _check_policy(spec: EnvSpec, policy: ActorCritic, mirror: Mapping[str, Any],
         )
     if spec.action.kind != "continuous" or not isinstance(policy.head, Gaussian | SquashedGaussian):
         raise ValueError("symmetry mirrors continuous actions of a Gaussian; use agent.distribution.kind=gaussian")
-    pictures = [name for name in policy.all_groups if not spec.group(name).is_vector]
-    if pictures:
-        raise ValueError(f"symmetry mirrors vectors, and the policy reads {pictures[0]!r}, which is none")
     if len(swap) not in (0, 2):
         raise ValueError(f"swap is {list(swap)}; write two words, such as [left, right]")
     known = [*policy.all_groups, ACTION]
@@ -194,6 +193,15 @@ def _check_policy(spec: EnvSpec, policy: ActorCritic, mirror: Mapping[str, Any],
         raise ValueError(
             f"mirror names {unknown[0]!r}{did_you_mean(unknown[0], known)}, which the policy does not read; it reads "
             f"and does {known}"
+        )
+
+
+def _check_vectors(spec: EnvSpec, policy: ActorCritic) -> None:
+    pictures = [name for name in policy.all_groups if not spec.group(name).is_vector]
+    if pictures:
+        raise ValueError(
+            f"a mirror that is written out is one of vectors, and the policy reads {pictures[0]!r}, which is none; use "
+            "mirror: robot where the task knows it"
         )
 
 

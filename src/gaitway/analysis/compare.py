@@ -130,7 +130,7 @@ class Comparison:
     difference: Interval
     """Mean of the second group minus that of the first, with Welch's interval."""
     improvement: Interval
-    """Probability that a run of the second group beats one of the first, with its bootstrap interval."""
+    """Probability that a run of the second group is above one of the first, with its bootstrap interval."""
     p_value: float
     """NaN where a group has fewer than two runs: nothing can be tested."""
     alpha: float
@@ -284,7 +284,7 @@ def _verdict(found: Comparison) -> str:
             how = f"by {abs(difference.value):.4g} on average ({percent} {low:.4g} to {high:.4g})"
         else:
             chance = found.improvement.value if second_wins else 1.0 - found.improvement.value
-            how = f"a run of it beats one of the other with chance {chance:.2f}"
+            how = f"a run of it is above one of the other with chance {chance:.2f}"
         return f"{winner} is higher than {loser}: {how}; {p} is below {level}."
     if isinstance(found.test, MannWhitneyTest | PermutationTest):
         smallest = found.test.p_value(np.arange(counts[0]), np.arange(counts[0], sum(counts)))

@@ -244,12 +244,11 @@ def build_runner(
         raise ConfigError(
             f"{config.algorithm.name} learns from labels and not from rewards; leave rewards empty", "rewards"
         )
+    given = {"algorithm": algorithm, "evaluation_interval": config.evaluation.interval}
     lists: dict[str, Any] = {
         "cast": build_cast(config, env.spec, algorithm.policy, env.num_envs),
         "rewards": build_rewards(config, env.spec, algorithm.policy, env.num_envs, algorithm.execution),
-        "callbacks": _make(
-            config, env.spec, config.callbacks, CALLBACKS, "callbacks", {"algorithm": algorithm}, CALLBACK
-        ),
+        "callbacks": _make(config, env.spec, config.callbacks, CALLBACKS, "callbacks", given, CALLBACK),
     }
     parts |= {key: made for key, made in lists.items() if made}
     return recipe.runner(env, algorithm, runner_config, **parts)

@@ -22,7 +22,7 @@ from gaitway.envs.env_agent import env_variables
 from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards import SOURCES
 from gaitway.runners.callbacks import CALLBACKS
-from gaitway.runners.capacity import check_instances, check_rows
+from gaitway.runners.capacity import check_instances, check_rows, rows_bytes
 from gaitway.runners.cast import AGENTS
 from gaitway.runners.evaluate import result_names
 from gaitway.runners.preflight import timed_step
@@ -44,6 +44,9 @@ def check_memory(config: TrainConfig) -> None:
         check_instances(env.instance_bytes(), num_envs)
         variables = variables_of(config, env, build_policy(config, env.spec))
         check_rows(variables, num_envs, rows, config.device)
+        if env.device_bytes():  # where robots are simulated beside what is learnt from them
+            each = env.device_bytes() + rows_bytes(variables) // num_envs
+            check_instances(each, num_envs, config.device, f" on {config.device} with their rollout")
 
 
 def rows_of(config: TrainConfig) -> int:
@@ -58,14 +61,17 @@ def rows_of(config: TrainConfig) -> int:
 def variables_of(config: TrainConfig, env: VecEnv, policy: Any) -> list[Variable]:
     """What lies in that workspace of the environment and the policy."""
     num_envs, rows = config.env.num_envs, rows_of(config)
-    variables = env_variables(env.spec, num_envs, rows, env.spec.group_names, False, env.spec.metrics)
+    final = getattr(policy, "critic_groups", ())
+    variables = env_variables(env.spec, num_envs, rows, env.spec.group_names, final, env.spec.metrics)
     return [*variables.values(), *policy.variables(num_envs, rows).values()]
 
 
 @by_origin
 def check_evaluation(config: TrainConfig, env: VecEnv) -> tuple[float, float]:
     """Refuse an evaluation that could not be made, before training rather than in the midst of it; the seconds that an
-    instance of it took to make, and to step."""
+    instance of it took to make, and to step (0 where there will be none)."""
+    if env.spec.one_per_process:
+        return 0.0, 0.0
     started = time.perf_counter()
     with build_env(config, "evaluation", 1) as twin:
         made = time.perf_counter()
@@ -77,7 +83,7 @@ def check_evaluation(config: TrainConfig, env: VecEnv) -> tuple[float, float]:
         if problem is not None:
             raise UserCodeError(f"{problem}; `gaitway check {config.env.id}` says more")
         known = result_names(twin.spec, config.evaluation)
-        if config.evaluation.metric not in known:
+        if config.evaluation.metric is not None and config.evaluation.metric not in known:
             raise ConfigError(f"evaluation.metric is {config.evaluation.metric!r}; the evaluation will have {known}")
         action = twin.spec.action.idle().to(twin.device).expand(1, *twin.spec.action.shape)
         return made - started, timed_step(twin, action)

@@ -162,7 +162,7 @@ def show(found: Comparison, notes: Sequence[str] = ()) -> None:
     difference, chance = found.difference, found.improvement
     console.print(f"\n{second} minus {first}: {difference.value:.4g} on average, {percent} {_ends(difference)}")
     overlap = f"{percent} {_ends(chance)}" if 0.0 < chance.value < 1.0 else "the groups do not overlap"
-    console.print(f"chance that a run of {second} beats one of {first}: {chance.value:.2f}, {overlap}")
+    console.print(f"chance that a run of {second} is above one of {first}: {chance.value:.2f}, {overlap}")
     if found.p_value == found.p_value:  # not NaN: there was something to test
         console.print(f"{found.test.label[0].upper()}{found.test.label[1:]}: p = {found.p_value:.3g}")
     if found.left_out:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gaitway.agents.policy import CastPolicy, InferencePolicy, learnt_parameters
+from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, learnt_parameters
 from gaitway.analysis.runs import is_run_folder
 from gaitway.cli.arguments import device_alone
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_learnt, load_mutex, load_policy
@@ -27,7 +27,7 @@ from gaitway.core.seeding import stream
 from gaitway.envs.check import check_env
 from gaitway.envs.observation_wrappers import HiddenObservation
 from gaitway.envs.registry import list_envs, make_env
-from gaitway.envs.robots.registry import ROBOTS
+from gaitway.envs.robots.registry import LEGGED_ROBOTS, ROBOTS, get_legged_robot
 from gaitway.envs.trials import Trials
 from gaitway.envs.vec_env import EnvSpec, VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
@@ -39,6 +39,8 @@ log = logging.getLogger("gaitway")
 
 WARM_UP_STEPS = 8
 """Enough to record both programs of a step."""
+TRAINED = 4096
+"""Instances of the presets for GPUs: what torch compiles is for one number of them."""
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -46,7 +48,9 @@ def evaluate(options: argparse.Namespace) -> int:
         config, result = measure_there(options)
     else:
         folder, config = open_run(options.run, device_alone(options.settings))
-        result = measure(folder, config, options.checkpoint, options.episodes, options.hide)
+        result = measure(
+            folder, config, options.checkpoint, options.episodes, options.hide, not options.without_estimates
+        )
     if options.json:
         print(json.dumps(result))
         return 0
@@ -58,6 +62,8 @@ def evaluate(options: argparse.Namespace) -> int:
     )
     if options.hide:
         console.print(f"  hidden: {', '.join(options.hide)}")
+    if options.without_estimates:
+        console.print("  without estimates")
     for name, value in sorted(result.items()):
         if isinstance(value, float):
             console.print(f"  {name:24s} {value:.4g}")
@@ -65,15 +71,41 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def measure(
-    folder: RunFolder, config: TrainConfig, which: str, episodes: int | None, hide: Sequence[str] = ()
+    folder: RunFolder,
+    config: TrainConfig,
+    which: str,
+    episodes: int | None,
+    hide: Sequence[str] = (),
+    estimates: bool = True,
 ) -> dict[str, Any]:
-    """What a checkpoint of a run achieves in its evaluation environment, with what was measured; `hide` is NaN then."""
+    """What a checkpoint of a run achieves in its evaluation environment, with what was measured; `hide` is NaN then.
+    Without `estimates` the actor reads the values that its estimators would replace."""
     contract = EnvSpec.from_dict(folder.read_contract())
-    return _measured(config, contract, lambda spec: load_policy(folder, config, spec, which), episodes, hide)
+
+    def load(spec: EnvSpec) -> LoadedPolicy:
+        loaded = load_policy(folder, config, spec, which)
+        if not estimates:
+            _remove_estimates(loaded.policy, folder)
+        return loaded
+
+    return _measured(config, contract, load, episodes, hide) | ({} if estimates else {"estimates": False})
+
+
+def _remove_estimates(policy: Policy, folder: RunFolder) -> None:
+    replacing = [each for each in getattr(policy, "estimators", {}).values() if each.inserts]
+    if not replacing:
+        raise ConfigError(
+            f"--without-estimates: no estimator of {folder.path} replaces what its actor reads; "
+            "train one with a block `estimator` that has `replace` above 0"
+        )
+    for each in replacing:
+        each.inserts = ()
 
 
 def measure_there(options: argparse.Namespace) -> tuple[TrainConfig, dict[str, Any]]:
     """What the policy of a run or of a mutex file achieves in the environment that is named, or in that of a run."""
+    if options.without_estimates:
+        raise ConfigError("--without-estimates measures a run in its own environment; leave out --policy")
     place, chosen, device = options.run, options.policy, device_alone(options.settings)
     stage = open_run(place, device)[1] if is_run_folder(Path(place)) else None
     if is_mutex_file(chosen):
@@ -141,10 +173,20 @@ def list_parts(what: str) -> list[dict[str, str]]:
     if what == "envs":
         return [{"id": env.id, "kind": env.kind, "description": env.description} for env in list_envs()]
     if what == "robots":
-        return [{"id": name, "description": robot.description} for name, robot in ROBOTS.items()]
+        known = LEGGED_ROBOTS | ROBOTS  # some are in both, with other motors
+        return [{"id": name, "description": known[name].description} for name in ROBOTS | LEGGED_ROBOTS]
     return [
         {"id": name, "description": (recipe.config.__doc__ or "").split("\n")[0]} for name, recipe in RECIPES.items()
     ]
+
+
+def robot_report(name: str) -> str:
+    """What a legged robot consists of, by its name or its YAML file."""
+    from gaitway.envs.robots import world
+    from gaitway.envs.robots.legged import LeggedView
+
+    legged = get_legged_robot(name)
+    return LeggedView(legged, world.compile_model(legged.robot.spec())).report()
 
 
 def _options_of(texts: Sequence[str]) -> dict[str, Any]:
@@ -163,7 +205,8 @@ def _options_of(texts: Sequence[str]) -> dict[str, Any]:
 
 def warm_up(options: argparse.Namespace) -> int:
     """Have Warp compile and keep what an environment needs, so that training begins at once."""
-    settings = {"device": "cuda", "num_envs": 64, **_options_of(options.options)}
+    settings = {"device": "cuda", **_options_of(options.options)}
+    settings.setdefault("num_envs", TRAINED if str(settings["device"]).startswith("cuda") else 64)
     from gaitway.envs.mujoco_warp import kernel_cache
 
     began = time.monotonic()

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from gaitway.cli.arguments import device_alone
@@ -111,6 +112,8 @@ def _verified(options: argparse.Namespace, said: dict[str, Any]) -> dict[str, An
 
 def list_what(options: argparse.Namespace) -> int:
     rows: list[dict[str, str]]
+    if options.robot is not None:
+        return _tell_robot(options)
     if options.what == "experiments":
         rows = [{"id": name, "description": text} for name, text in list_experiments(options.config_dir).items()]
     else:
@@ -122,6 +125,17 @@ def list_what(options: argparse.Namespace) -> int:
         return 0
     table = Table(*rows[0], box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(escape, row.values()))
     console.print(table)
+    return 0
+
+
+def _tell_robot(options: argparse.Namespace) -> int:
+    """Masses, joints, limits and gains of one robot."""
+    if options.what != "robots":
+        raise ConfigError(f"one robot can be looked at, and {options.what} are listed; leave {options.robot} out")
+    from gaitway.cli.inspect_run import robot_report
+
+    report = robot_report(options.robot)
+    print(json.dumps({"id": options.robot, "report": report}) if options.json else report)
     return 0

@@ -64,13 +64,14 @@ def least_learning_s(config: TrainConfig, policy: torch.nn.Module) -> float:
 def memory_needs(config: TrainConfig, env: VecEnv, algorithm: Any) -> dict[str, Any]:
     """What a run will take besides what is made already; a ConfigError if it is not there."""
     instances = evaluation_instances(env.spec, config.evaluation.episodes)
+    each = env.device_bytes() or env.instance_bytes()  # of the memory that is asked below
     needs = [
         Need(
             "the rollout",
             rows_bytes(variables_of(config, env, algorithm.policy)),
             "env.num_envs or the rollout's steps",
         ),
-        Need("the environment of evaluations", env.instance_bytes() * instances, "evaluation.episodes"),
+        Need("the environment of evaluations", each * instances, "evaluation.episodes"),
     ]
     if isinstance(algorithm, ReplayAlgorithm) and recipe_of(config.algorithm.name).runs(OffPolicyRunner):
         replay = algorithm.replay_bytes(algorithm.config.replay_size)

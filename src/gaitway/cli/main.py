@@ -51,11 +51,23 @@ USER_ERRORS = (ValueError, KeyError, TypeError, OSError, MemoryError, ImportErro
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong use, 75 stopped (resume), 130 interrupted."""
     options = parse(arguments)
+    _hold_standard_input()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a folder may have any name
     code = _run(options)
     return _flush(code)
+
+
+def _hold_standard_input() -> None:
+    """Open the null device where a shell has closed standard input (`<&-`). A pipe or the memory of workers would get
+    its number instead, and programs that are started would find no input at all: bad file descriptor."""
+    try:
+        os.fstat(0)
+    except OSError:
+        if os.open(os.devnull, os.O_RDONLY) == 0:  # the lowest number that is free
+            os.set_inheritable(0, True)
+            sys.stdin = open(0, closefd=False)  # noqa: SIM115
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -224,6 +236,11 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="groups, or group.component, that are NaN while it is measured: who reads them cannot act",
     )
+    evaluate.add_argument(
+        "--without-estimates",
+        action="store_true",
+        help="the actor reads the environment's own values in the places of its estimators' (what estimates cost)",
+    )
     evaluate.add_argument("--json", action="store_true")
     evaluate.set_defaults(command="evaluate")
 
@@ -303,6 +320,9 @@ def parser() -> argparse.ArgumentParser:
 
     listing = commands.add_parser("list", help="what there is")
     listing.add_argument("what", choices=["envs", "robots", "algorithms", "experiments"])
+    listing.add_argument(
+        "robot", nargs="?", default=None, metavar="NAME", help="of robots: a legged one, or its YAML file, in detail"
+    )
     listing.add_argument("--json", action="store_true")
     listing.set_defaults(command="list_what")
 

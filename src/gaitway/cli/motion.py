@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gaitway.cli.players import Player
     from gaitway.envs.motions.check import Finding
     from gaitway.envs.motions.clip import Clip
     from gaitway.envs.robots.robot import Robot
 
 FILE = "the folder of a clip, or a motion file: AMP JSON or TXT, DeepMimic JSON, NPZ of mjlab, holosoma or Isaac Lab"
-ROBOT = "a robot (`gaitway list robots`) or an MJCF file; default: the one that the clip was recorded of"
+ROBOT = "a robot (`gaitway list robots`), its MJCF or YAML file; default: the one that the clip was recorded of"
 SIZE = (480, 360)
 MAX_FPS = 50.0
 EPISODES = 20
@@ -79,7 +81,13 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
     record.add_argument("--seed", type=int, default=0, help="of starts")
     record.add_argument("--skill", type=int, default=None, metavar="N", help="of a diayn run: only this skill")
     record.add_argument(
-        "--command", type=velocity, default=None, dest="told", metavar="X,Y,TURN", help="of a legged robot: go there"
+        "--command",
+        action="append",
+        type=velocity,
+        default=None,
+        dest="told",
+        metavar="X,Y,TURN",
+        help="of a legged robot: go there; given several times, OUT is a folder of clips, one for each",
     )
     record.add_argument("--overwrite", action="store_true", help="replace a clip that is there")
     record.add_argument("settings", nargs="*", default=[], metavar="device=NAME", help="where to compute")
@@ -91,7 +99,7 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
     generate = actions.add_parser(
         "generate",
         help="clips of a gait that is written down: a legged robot driven open loop, or its kinematics alone",
-        epilog="Without --command: a folder of clips, one for each of seven commands.",
+        epilog="Without --command: a folder of clips, one for each command that the gait is for, four to seven.",
     )
     generate.add_argument("gait", metavar="GAIT", help="trot, trot_slow, pace, bound or walk")
     generate.add_argument("out", metavar="OUT", help="folder of the clip, or of the clips")
@@ -172,7 +180,7 @@ def motion_convert(options: argparse.Namespace) -> int:
                 )
     if robot is not None:
         Skeleton.of_robot(robot).fit(clip.joints, clip.bodies, clip.balls, clip.name)
-        clip = dataclasses.replace(clip, meta={**clip.meta, "robot": options.robot or clip.meta.get("robot")})
+        clip = dataclasses.replace(clip, meta={**clip.meta, "robot": robot.name})
     if options.mirror:
         if robot is None:
             raise ConfigError(
@@ -245,42 +253,64 @@ def motion_view(options: argparse.Namespace) -> int:
 
 
 def motion_record(options: argparse.Namespace) -> int:
-    from gaitway.cli.console import console
     from gaitway.cli.players import find_player
-    from gaitway.cli.steering import Steering
-    from gaitway.envs.motions.clip import MotionError
-    from gaitway.envs.motions.recording import record
 
     _check_out(options)
+    commands, out = options.told or [None], Path(options.out)
     with find_player(options) as player:
-        env = player.env
-        Steering.of(env, options.told)
-        try:
-            clip = record(env, player.act, options.seconds, options.warmup, options.seed, EPISODES)
-        except MotionError as error:
-            raise MotionError(f"{player.what}: {error}") from error
-        clip = dataclasses.replace(clip, name=Path(options.out).name, source=player.what)
-    clip.save(options.out)
-    console.print(_line(clip, options.out), soft_wrap=True)
+        clips = [_recorded(player, options, commands, number) for number in range(len(commands))]
+    for clip in clips:
+        _save(clip, out / clip.name if len(clips) > 1 else out)
     return 0
+
+
+def _recorded(player: Player, options: argparse.Namespace, commands: Sequence[Any], number: int) -> Clip:
+    """The clip of one of several commands. Those of the same command begin differently, and share its weight."""
+    from gaitway.cli.steering import Steering
+    from gaitway.envs.motions.clip import MotionError
+    from gaitway.envs.motions.generate import motion_facts
+    from gaitway.envs.motions.recording import record
+
+    command, name = commands[number], Path(options.out).name
+    before = commands[:number].count(command)
+    steering = Steering.of(player.env, command)
+    try:
+        clip = record(player.env, player.act, options.seconds, options.warmup, options.seed + before, EPISODES)
+    except MotionError as error:
+        raise MotionError(f"{player.what}: {error}") from error
+    if len(commands) > 1:
+        name += f"_{'_'.join(f'{each:g}' for each in command)}" + (f"_{before + 1}" if before else "")
+    facts = {} if steering is None else motion_facts(clip, steering.command)
+    return dataclasses.replace(
+        clip,
+        name=name,
+        source=player.what,
+        weight=1.0 / commands.count(command),
+        meta={**clip.meta, "kind": "recorded", **facts},
+    )
 
 
 def motion_generate(options: argparse.Namespace) -> int:
-    from gaitway.cli.console import console
-    from gaitway.envs.motions.generate import TROTS, kinematic, replayed
+    from gaitway.envs.motions.generate import commands_of, kinematic, replayed
 
     _check_out(options)
-    commands = TROTS if options.told is None else (options.told,)
-    for command in commands:
-        if options.kind == "kinematic":
-            clip = kinematic(options.gait, command, options.robot)
-        else:
-            clip = replayed(options.gait, command, options.robot, options.seconds)
-        folder = Path(options.out) if options.told is not None else Path(options.out) / clip.name
-        clip.save(folder)
-        reached = ", ".join(f"{each:.2f}" for each in clip.meta["velocity"])
-        console.print(f"{_line(clip, str(folder))}, moves at {reached}", soft_wrap=True)
+    commands, out = commands_of(options.gait) if options.told is None else (options.told,), Path(options.out)
+    if options.kind == "kinematic":
+        clips = [kinematic(options.gait, command, options.robot) for command in commands]
+    else:
+        clips = [replayed(options.gait, command, options.robot, options.seconds) for command in commands]
+    for clip in clips:  # all of them or none
+        _save(clip, out / clip.name if options.told is None else out)
     return 0
+
+
+def _save(clip: Clip, folder: Path) -> None:
+    from gaitway.cli.console import console
+
+    clip.save(folder)
+    told = clip.meta.get("velocity")
+    moves = "" if told is None else f", moves at {', '.join(f'{each:.2f}' for each in told)}"
+    console.print(f"{_line(clip, str(folder))}{moves}", soft_wrap=True)
 
 
 def described(clip: Clip, path: str) -> dict[str, Any]:
@@ -330,22 +360,25 @@ def _read(options: argparse.Namespace, path: str) -> Clip:
 
 def _robot(options: argparse.Namespace, clip: Clip, needed: bool = True) -> Robot | None:
     from gaitway.core.config import ConfigError
-    from gaitway.envs.robots.registry import ROBOTS
+    from gaitway.envs.robots.registry import LEGGED_ROBOTS, ROBOTS
 
+    known = {**ROBOTS, **LEGGED_ROBOTS}
     name = options.robot or clip.meta.get("robot")
-    if isinstance(name, str) and (options.robot or name in ROBOTS):
+    if isinstance(name, str) and (options.robot or name in known):
         return _find_robot(name)
     if needed:
-        raise ConfigError(f"{clip.name} does not say which robot it moves; name one with --robot ({', '.join(ROBOTS)})")
+        raise ConfigError(f"{clip.name} does not say which robot it moves; name one with --robot ({', '.join(known)})")
     return None
 
 
 def _find_robot(name: str) -> Robot:
-    from gaitway.envs.robots.registry import get_robot
+    from gaitway.envs.robots.registry import LEGGED_ROBOTS, ROBOTS, get_legged_robot, get_robot
     from gaitway.envs.robots.robot import Robot
 
     if name.endswith(".xml"):
         return Robot(Path(name).stem, Path(name).resolve())
+    if name not in ROBOTS and (name in LEGGED_ROBOTS or name.endswith((".yaml", ".yml"))):
+        return get_legged_robot(name).robot
     return get_robot(name)
 
 

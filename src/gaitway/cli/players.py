@@ -152,7 +152,7 @@ def _part(env: VecEnv) -> int:
 
 
 def chosen_run(path: str) -> Path:
-    """The run folder itself, or the one of a folder of runs whose best evaluation is the best."""
+    """The run folder itself, or the one of a folder of runs whose best evaluation has the highest return."""
     from gaitway.analysis.runs import find_runs, is_run_folder
 
     folder = Path(path)
@@ -170,7 +170,7 @@ def _best_return(run: Path) -> float | None:
         summary = RunFolder(run).read_summary()
     except RunFolderError:
         return None
-    return (summary.get("best") or {}).get("return")
+    return (summary.get("best") or summary.get("last") or {}).get("return")  # no best where the metric is null
 
 
 def _folder(source: str) -> Path | None:

@@ -94,7 +94,8 @@ def _made(skills: FrozenPolicy, place: Path) -> dict[str, Any]:
 
 def print_skills(found: dict[str, Any]) -> None:
     seconds = found["horizon"] * found["control_dt"]
-    _say(f"skills of {found['robot']}, features {found['features']}, {found['heading']} heading: {found['file']}")
+    heading = f", {found['heading']} heading" if found["heading"] else ""
+    _say(f"skills of {found['robot']}, features {found['features']}{heading}: {found['file']}")
     _say(f"goals may take {found['horizon']} steps ({seconds:.3g} s) and are reached within {found['precision']:g}")
     _say_made(found)
     ranges = Table("feature", "name", "from", "to", "", box=None, pad_edge=False)

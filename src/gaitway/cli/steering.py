@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from gaitway.cli.console import console
 from gaitway.core.config import ConfigError
-from gaitway.envs.pictures.scene import native_task
+from gaitway.envs.pictures.scene import native_task, send_off
 from gaitway.envs.vec_env import VecEnv
 
 AXES = ("x", "y", "turn")
@@ -18,7 +18,8 @@ STOP = "space"
 
 
 class Steering:
-    """What the robot of a legged task is told; keys change it within the ranges that the task trains."""
+    """What the robot of a legged task is told; keys change it within the ranges that the task trains. Without a command
+    it goes ahead where it would be told to stand (`send_off`)."""
 
     def __init__(self, env: VecEnv, command: Sequence[float] | None) -> None:
         facts = env.spec.facts.get("legged")
@@ -26,9 +27,11 @@ class Steering:
         if facts is None or not hasattr(self._task, "tell"):
             raise ConfigError(f"--command tells a legged robot where to go, and {env.spec.id} has none; leave it out")
         self.ranges = [tuple(facts["commands"][axis]) for axis in AXES]
-        self.command = None if command is None else list(command)
         if command is None:
+            told = send_off(env)
+            self.command = None if told is None else list(told)
             return
+        self.command = list(command)
         for axis, value, (low, high) in zip(AXES, command, self.ranges, strict=True):
             if not low <= value <= high:
                 console.print(

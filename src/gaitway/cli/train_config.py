@@ -223,6 +223,7 @@ class TrainConfig(RunnerConfig):
     """Who wrote the names in it, and may therefore import what; no key."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name = getattr(self.algorithm, "name", None)
         with speaking(self.origin):
             recipe = recipe_of(name)

@@ -29,6 +29,9 @@ class Agent(nn.Module):
     """Variables that must be written before `step`."""
     writes: tuple[str, ...] = ()
     """Variables that `step` writes, prefix included."""
+    reads_after: tuple[str, ...] = ()
+    """Variables that `collected` reads besides, of complete rows: also what is written behind this agent, such as final
+    observations (`env/final_obs/<group>`), which are stored for groups that somebody names."""
     memories: Mapping[str, Any] = MappingProxyType({})
     """Variables, without prefix, that hold the state before each row, and one row more; `step` writes row t + 1."""
     plays = True

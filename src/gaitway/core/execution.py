@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self, TypeVar
 
@@ -265,7 +266,7 @@ class _Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._fast: Callable[..., Any] | None = torch.compile(function, dynamic=False, fullgraph=True)
+        self._fast: Callable[..., Any] | None = torch.compile(_with_own_code(function), dynamic=False, fullgraph=True)
         self._proven = False
 
     def __call__(self, *arguments: Any) -> Any:
@@ -282,6 +283,20 @@ class _Compiled:
                 log.warning("%s cannot be compiled and runs as it is: %s", _name(self.function), _first_line(error))
                 self._fast = None
         return self.function(*arguments)  # an error of the function itself shows here, in its own words
+
+
+def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on a copy of its code. torch keeps what it compiled with the code, for each object whose method it
+    is, and gives up at the ninth; a copy is compiled for one, and goes with it."""
+    plain = getattr(function, "__func__", function)
+    if not isinstance(plain, types.FunctionType):
+        return function
+    copy = types.FunctionType(
+        plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__
+    )
+    copy.__kwdefaults__ = plain.__kwdefaults__
+    copy.__dict__.update(plain.__dict__)
+    return copy if plain is function else types.MethodType(copy, function.__self__)  # type: ignore[attr-defined]
 
 
 def _set_products(matmul: str, cudnn: bool, fused: bool) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 TENSOR_FILE = "state.safetensors"
 STRUCTURE_FILE = "state.json"
+OF_RUNS = ("checkpoint", "replay chunk")
+"""Kinds of which a run has several: where one is damaged, an earlier checkpoint may be whole."""
 _PARTIAL = re.compile(r"^\..+\.partial-[0-9a-f]{12}$")
 _PREVIOUS = re.compile(r"^\.(.+)\.previous$")
 
@@ -89,15 +91,15 @@ def load_state(folder: str | Path, *, kind: str) -> tuple[dict[Any, Any], dict[A
     shown, folder = folder, _valid(folder)
     _refuse_strangers(folder, shown)
     document = _read_document(folder / STRUCTURE_FILE, shown, kind)
-    tensors = _read_tensors(folder / TENSOR_FILE, shown, document["tensors"])
+    tensors = _read_tensors(folder / TENSOR_FILE, shown, document["tensors"], kind)
     used: set[str] = set()
     try:
         state = decode(document["state"], tensors, used)
         meta = decode(document["meta"], tensors, used)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise StateFileError(f"{shown} is damaged ({STRUCTURE_FILE}: {error}); use another checkpoint") from error
+        raise _damaged(shown, f"{STRUCTURE_FILE}: {error}", kind) from error
     if used != set(tensors) or not isinstance(state, dict) or not isinstance(meta, dict):
-        raise StateFileError(f"{shown} is damaged (its two files do not belong together); use another checkpoint")
+        raise _damaged(shown, "its two files do not belong together", kind)
     return state, meta
 
 
@@ -107,9 +109,9 @@ def load_meta(folder: str | Path, *, kind: str) -> dict[Any, Any]:
     try:
         meta = decode(document["meta"], {}, set())
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise StateFileError(f"{folder} is damaged ({STRUCTURE_FILE}: {error}); use another checkpoint") from error
+        raise _damaged(folder, f"{STRUCTURE_FILE}: {error}", kind) from error
     if not isinstance(meta, dict):
-        raise StateFileError(f"{folder} is damaged ({STRUCTURE_FILE} has no meta); use another checkpoint")
+        raise _damaged(folder, f"{STRUCTURE_FILE} has no meta", kind)
     return meta
 
 
@@ -319,7 +321,7 @@ def _read_document(path: Path, shown: str | Path, kind: str) -> dict[str, Any]:
     except OSError as error:
         raise StateFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
     except (ValueError, RecursionError) as error:
-        raise StateFileError(f"{shown} is damaged ({STRUCTURE_FILE} is not JSON); use another checkpoint") from error
+        raise _damaged(shown, f"{STRUCTURE_FILE} is not JSON", kind) from error
     version = document.get("format_version") if isinstance(document, dict) else None
     if type(version) is not int or version < 1:
         raise StateFileError(f"{shown} is not a gaitway state ({STRUCTURE_FILE} has no format version); check the path")
@@ -331,25 +333,22 @@ def _read_document(path: Path, shown: str | Path, kind: str) -> dict[str, Any]:
     if document.get("kind") != kind:
         raise StateFileError(f"{shown} holds a {document.get('kind')!r} where a {kind!r} is needed; check the path")
     if document.pop("checksum", None) != _checksum(document) or not {"state", "meta", "tensors"} <= set(document):
-        raise StateFileError(f"{shown} is damaged ({STRUCTURE_FILE} was changed); use another checkpoint")
+        raise _damaged(shown, f"{STRUCTURE_FILE} was changed", kind)
     return document
 
 
-def _read_tensors(path: Path, shown: str | Path, expected: dict[str, Any]) -> dict[str, Tensor]:
+def _read_tensors(path: Path, shown: str | Path, expected: dict[str, Any], kind: str) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import load
 
     if not path.is_file():  # also refuses pipes and devices, which would block
-        raise StateFileError(f"{shown} is incomplete ({TENSOR_FILE} is missing); use another checkpoint")
+        raise _damaged(shown, f"{TENSOR_FILE} is missing", kind, "incomplete")
     try:
         size = path.stat().st_size
         if size != expected["bytes"]:
-            raise StateFileError(
-                f"{shown} is damaged ({TENSOR_FILE} has {size} bytes instead of {expected['bytes']}); "
-                "copy it again or use another checkpoint"
-            )
+            raise _damaged(shown, f"{TENSOR_FILE} has {size} bytes instead of {expected['bytes']}", kind)
         if _digest(path) != expected["sha256"]:
-            raise StateFileError(f"{shown} is damaged ({TENSOR_FILE} was changed); use another checkpoint")
+            raise _damaged(shown, f"{TENSOR_FILE} was changed", kind)
         if not _is_text(path):
             return load(path.read_bytes())  # safetensors opens no path that is not text
         with safe_open(path, "pt") as file:
@@ -358,9 +357,12 @@ def _read_tensors(path: Path, shown: str | Path, expected: dict[str, Any]) -> di
     except OSError as error:
         raise StateFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
     except (SafetensorError, KeyError, TypeError) as error:
-        raise StateFileError(
-            f"{shown} is damaged ({TENSOR_FILE} is not safetensors); use another checkpoint"
-        ) from error
+        raise _damaged(shown, f"{TENSOR_FILE} is not safetensors", kind) from error
+
+
+def _damaged(shown: str | Path, why: str, kind: str, how: str = "damaged") -> StateFileError:
+    fix = "use another checkpoint" if kind in OF_RUNS else "make it again"
+    return StateFileError(f"{shown} is {how} ({why}); copy it again or {fix}")
 
 
 def _is_text(path: Path) -> bool:

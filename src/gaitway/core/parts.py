@@ -44,6 +44,26 @@ def make_part(
     """
     name, make, options = find_part(entry, known, key, kind)
     judge_part(make, options, key)
+    bound = bind_options(name, make, options, key, given=given, convert_types=convert_types)
+    try:
+        return make(*bound.args, **bound.kwargs)
+    except (ValueError, TypeError, KeyError) as error:  # a check of the constructor
+        reason = told(error) or str(error.args[0] if error.args else type(error).__name__)
+        raise ConfigError(reason if reason.startswith(key) else f"{key}: {reason}", key) from error
+
+
+def bind_options(
+    name: str,
+    make: Callable[..., Any],
+    options: Mapping[str, Any],
+    key: str,
+    *,
+    given: Mapping[str, Any],
+    convert_types: Converters | None = None,
+    leading: int = 0,
+) -> inspect.BoundArguments:
+    """The arguments of `make`, options checked and converted as `make_part` says; the `leading` first ones are left to
+    whoever calls it, and the entry has its options under `options`."""
     try:
         signature = inspect.signature(make)
     except (ValueError, TypeError) as error:
@@ -51,34 +71,32 @@ def make_part(
         raise ConfigError(
             f"{key}: {name!r} cannot be used here ({why}); name another class or function", key
         ) from error
-    parameters = [item for item in signature.parameters.values() if item.kind is not item.VAR_POSITIONAL]
+    place = join(key, "options") if leading else key
+    parameters = list(signature.parameters.values())[leading:]
+    parameters = [item for item in parameters if item.kind is not item.VAR_POSITIONAL]
     rest = next((item.name for item in parameters if item.kind is item.VAR_KEYWORD), None)
     arguments = {item.name: given[item.name] for item in parameters if item.name in given and item.name != rest}
     # `name` says which part it is
     open_ones = {item.name: item for item in parameters if item.name not in {*given, rest, "name"}}
     for option in options:
         if option in given:
-            raise ConfigError(f"{key}: {name} gets its {option} from the run; remove that option", join(key, option))
+            raise ConfigError(f"{key}: {name} gets its {option} from the run; remove that option", join(place, option))
         if option not in open_ones and rest is None:
             hint = did_you_mean(str(option), open_ones)
             listed = f"it has {', '.join(sorted(open_ones))}" if open_ones else "it has none"
-            raise UnknownKeyError(f"{key}: {name} has no option {option!r}{hint}; {listed}", join(key, option))
+            raise UnknownKeyError(f"{key}: {name} has no option {option!r}{hint}; {listed}", join(place, option))
     needed = [item.name for item in open_ones.values() if item.default is item.empty and item.name not in options]
     if needed:
-        written = "".join(f", {each}: ..." for each in needed)
-        raise ConfigError(f"{key}: {name} needs {', '.join(needed)}; write {{name: {name}{written}}}", key)
+        written = ", ".join(f"{each}: ..." for each in needed)
+        written = f"options: {{{written}}}" if leading else written
+        raise ConfigError(f"{key}: {name} needs {', '.join(needed)}; write {{name: {name}, {written}}}", key)
     hints = _hints(make)
     for option, value in options.items():
         if option in open_ones:
-            arguments[option] = _converted(hints.get(option, Any), value, join(key, option), convert_types or {})
+            arguments[option] = _converted(hints.get(option, Any), value, join(place, option), convert_types or {})
     if rest is not None:
         arguments[rest] = {option: value for option, value in options.items() if option not in open_ones}
-    bound = inspect.BoundArguments(signature, arguments)
-    try:
-        return make(*bound.args, **bound.kwargs)
-    except (ValueError, TypeError, KeyError) as error:  # a check of the constructor
-        reason = told(error) or str(error.args[0] if error.args else type(error).__name__)
-        raise ConfigError(reason if reason.startswith(key) else f"{key}: {reason}", key) from error
+    return inspect.BoundArguments(signature, arguments)
 
 
 def make_parts(

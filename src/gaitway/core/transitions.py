@@ -6,6 +6,7 @@ with the arrival of the environment, so a transition needs two rows; see `frames
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +19,24 @@ OBSERVATION = "env/obs/"
 FINAL = "env/final_obs/"
 ENDS = ("env/terminated", "env/truncated")
 SHORT_NAMES = {"env/reward": "reward", "env/terminated": "terminated", "env/truncated": "truncated"}
+
+
+def final_observations(groups: Iterable[str]) -> tuple[str, ...]:
+    """What whoever reads `following` of these observation groups names in its `reads`, besides their rows."""
+    return tuple(FINAL + group for group in groups)
+
+
+def final_rows(ws: Workspace, groups: Iterable[str]) -> dict[str, Tensor]:
+    """The final observations `[T, B, *e]` of these groups, which a value at a time limit is that of."""
+    found = {}
+    for group in groups:
+        if FINAL + group not in ws:
+            raise ValueError(
+                f"a time limit may end an episode, and the critic's final observation {FINAL + group!r} is not stored; "
+                "name it in the reads of the algorithm, or let EnvAgent write it by final_obs"
+            )
+        found[group] = ws[FINAL + group]
+    return found
 
 
 def following(ws: Workspace, name: str) -> Tensor:
@@ -41,8 +60,8 @@ def following(ws: Workspace, name: str) -> Tensor:
     if "env/valid" not in ws and bool(done.any()):
         t, b = done.nonzero()[0].tolist()
         raise ValueError(
-            f"the episode of column {b} ended at step {t}, so row {t + 1} of {name!r} is the start of another one; let "
-            f"an agent declare {final!r} in its reads, so that the environment writes the observation really reached"
+            f"the episode of column {b} ended at step {t}, so row {t + 1} of {name!r} is the start of another one; "
+            f"name {final!r} in the reads of whoever needs it (reads_after of an agent), so that it is stored"
         )
     return after
 

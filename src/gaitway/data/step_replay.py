@@ -51,7 +51,8 @@ class StepReplay:
 
     `groups`, `action` and `extras` (other step variables, by workspace name) give shape and dtype of what is stored;
     `action` None stores none, where transitions are those of decisions that lie in the extras. With `decisions` the
-    window of a transition ends where the next decision is due, after 1 to n_step steps.
+    window of a transition ends where the next decision is due, after 1 to n_step steps. With `whole_windows` a step can
+    be drawn when all its n_step rows are there, also where `cut` ended its episode: for those who read `window`.
     `max_episode_steps` is the time limit: it determines how much memory final observations get (without it their table
     grows on demand). `reset_rows` is true for environments that write `env/valid`. All memory is allocated by the
     constructor, which raises an error if too little is free. Draws use the replay's own generator.
@@ -73,6 +74,7 @@ class StepReplay:
         extras: Fields = NONE,
         reset_rows: bool = False,
         decisions: Decisions | None = None,
+        whole_windows: bool = False,
     ) -> None:
         if not 1 <= num_envs <= capacity:
             raise ValueError(
@@ -103,7 +105,9 @@ class StepReplay:
         self.capacity, self.num_envs, self.n_step, self.gamma = capacity, num_envs, n_step, gamma
         stored = stored_fields(groups, action, extras, reset_rows)
         finals = _final_entries(capacity // num_envs, num_envs, max_episode_steps)
-        self._rows = StepRows(stored, capacity // num_envs, num_envs, n_step, gamma, finals, self.device, decisions)
+        self._rows = StepRows(
+            stored, capacity // num_envs, num_envs, n_step, gamma, finals, self.device, decisions, whole_windows
+        )
         self._read = TransitionReader(self._rows)
 
     @staticmethod
@@ -307,6 +311,13 @@ class StepReplay:
         """Time rows `start <= row < stop` [T, B, *shape] under their workspace names, with one observation per row;
         `env/final_obs/<group>` [K, *shape] of the K truncated steps, by row, then by environment."""
         return self._rows.read(start, stop)
+
+    def column(self, name: str, start: int, stop: int) -> Tensor:
+        """The stored variable `name` of time rows `start <= row < stop`, [T, B, *shape], on the device of the replay,
+        which nobody waits for."""
+        ring = self._rows.ring
+        positions = torch.arange(start, stop, device=self.device) % ring.rows
+        return ring.columns[name].index_select(1, positions).transpose(0, 1)
 
     def restore_rows(self, rows: Mapping[str, Tensor]) -> None:
         """Append time rows that `rows` returned; call `load_bookkeeping` after the last ones."""

@@ -114,9 +114,10 @@ class StepRows:
         finals: int,
         device: torch.device,
         decisions: Decisions | None = None,
+        whole_windows: bool = False,
     ) -> None:
         self.capacity, self.num_envs, self.n_step, self.gamma = capacity, num_envs, n_step, gamma
-        self.decisions = decisions
+        self.decisions, self.whole_windows = decisions, whole_windows
         self.stored = list(stored)
         self.reset_rows = VALID in stored
         observations = {name: field for name, field in stored.items() if name.startswith(OBSERVATION)}
@@ -148,7 +149,8 @@ class StepRows:
 
     def _count(self) -> None:
         """Steps that can be drawn: time rows `first <= a < stop`."""
-        self.stop = max(self.rows_added - self.n_step + 1, self._cut_at, self.oldest)
+        ended = self.oldest if self.whole_windows else max(self._cut_at, self.oldest)
+        self.stop = max(self.rows_added - self.n_step + 1, ended)
         self.first = max(self.stop - self.capacity, self.oldest)
 
     def append(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import mujoco
@@ -90,10 +90,16 @@ class BatchTask:
     senses_last: bool = False
     """Sensors, and forces that MuJoCo computes for sensors alone (`cfrc_ext`), matter in the last substep only."""
     fault_reward: float = 0.0
+    fault_metrics: tuple[str, ...] = ()
+    """Those of `metrics` that `outcome` gets right for `faulty` instances too; all others are 0 there."""
+    standing_geoms: Sequence[int] | None = None
+    """Geoms that stand on the ground, as the feet of a robot do; None: whatever of it can touch the floor."""
     camera: str | None = None
     """Camera for pictures: one of the decorated model, or "follow"; None for the robot's first, else "follow"."""
 
     batch: Batch
+    faulty: np.ndarray | None = None
+    """Instances whose physics failed in the present step [B]; None while all are sound."""
     numbers: EpisodeNumbers
     """Random numbers of every step, for all instances at once, for tasks with `draws_in_steps`."""
     qpos: np.ndarray
@@ -175,6 +181,10 @@ class BatchTask:
             return drawn[-1]  # no starts; who called says what is wrong with them
         return {name: _stacked([start[name] for start in drawn]) for name in drawn[0]}
 
+    def ground(self, rows: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """Heights [n, K] of the ground at points [n, K, 2], in the episodes that were drawn last for `rows`."""
+        return np.zeros(points.shape[:2])
+
     def before_reset(self) -> None:
         """`env.reset` was called: every instance is about to begin a new episode."""
 
@@ -230,8 +240,8 @@ class BatchTask:
         """Fill `reward` [B], `terminated` [B] and every metric [B] after a step; `action` [B, A] is as it was given.
 
         Reward and metrics are float64 and hold the numbers of the step before until overwritten; `terminated` arrives
-        all false. Then come `truncate`, `go_on` and `observe`. Rows of a faulty instance may hold anything: the
-        environment overwrites them.
+        all false. Then come `truncate`, `go_on` and `observe`. Rows of `faulty` instances may hold anything: the
+        environment overwrites them, all but `fault_metrics`.
         """
         raise TypeError(f"{type(self).__name__} does not implement outcome")
 

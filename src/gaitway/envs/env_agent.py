@@ -7,7 +7,7 @@ seen, what was done and what came of it; observation variables hold one row more
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Self
 
 import torch
@@ -22,20 +22,23 @@ from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
 class EnvAgent:
     """The environment and where it stands; `observe` and `advance` are its two agents.
 
-    `groups` are the observation groups to write (all by default); `final_obs` says whether somebody reads the state
-    really reached at the end of an episode; `metrics` are the metrics to keep.
+    `groups` are the observation groups to write (all by default); `final_obs` those of them whose final observation
+    somebody reads where an episode ended (True: all, False: none); `metrics` are the metrics to keep.
     """
 
     def __init__(
         self,
         env: VecEnv,
         groups: Iterable[str] | None = None,
-        final_obs: bool = True,
+        final_obs: bool | Iterable[str] = True,
         metrics: Iterable[str] | None = None,
     ) -> None:
         self.env = env
         self.groups = tuple(env.spec.group_names if groups is None else groups)
-        self.final_obs = final_obs
+        self.final_groups = self.groups if final_obs is True else () if final_obs is False else tuple(final_obs)
+        unwritten = [name for name in self.final_groups if name not in self.groups]
+        if unwritten:
+            raise ValueError(f"final_obs names {unwritten}, but groups is {list(self.groups)}; name them there too")
         self.metrics = tuple(env.spec.metrics if metrics is None else metrics)
         self.current: Observation | None = None
         self.next_seed: int | None = None
@@ -69,7 +72,7 @@ class EnvAgent:
 
     def variables(self, rows: int) -> dict[str, Variable]:
         """The dense variables a rollout of `rows` steps needs for this environment."""
-        return env_variables(self.env.spec, self.env.num_envs, rows, self.groups, self.final_obs, self.metrics)
+        return env_variables(self.env.spec, self.env.num_envs, rows, self.groups, self.final_groups, self.metrics)
 
 
 class _EnvPart(Agent):
@@ -120,8 +123,7 @@ class Advance(_EnvPart):
         self._world = [world]
         self.reads = ("action",)
         writes = ["env/reward", "env/terminated", "env/truncated", *(f"env/metric/{name}" for name in world.metrics)]
-        if world.final_obs:
-            writes += [f"env/final_obs/{group}" for group in world.groups]
+        writes += [f"env/final_obs/{group}" for group in world.final_groups]
         if world.env.spec.reset_rows:
             writes.append("env/valid")
         self.writes = tuple(writes)
@@ -132,8 +134,7 @@ class Advance(_EnvPart):
     def prepared_step(self, ws: Workspace, options: Mapping[str, Any]) -> Callable[[int], None]:
         world = self._world[0]
         # copies, because the environment will use the memory of its results again
-        metrics, groups = list(world.metrics), list(world.groups)
-        ended = groups if world.final_obs else []
+        metrics, groups, ended = list(world.metrics), list(world.groups), list(world.final_groups)
         names = ["env/reward", "env/terminated", "env/truncated", *(f"env/metric/{name}" for name in metrics)]
         names += [*(f"env/obs/{group}" for group in groups), *(f"env/final_obs/{group}" for group in ended)]
         put = ws.copiers(names, [int(name.startswith("env/obs/")) for name in names])
@@ -180,7 +181,7 @@ def env_variables(
     num_envs: int,
     rows: int,
     groups: Iterable[str],
-    final_obs: bool,
+    final_groups: Collection[str],
     metrics: Iterable[str],
 ) -> dict[str, Variable]:
     """What the environment writes in `rows` steps, for `Workspace.dense`."""
@@ -192,7 +193,7 @@ def env_variables(
     for name in groups:
         group = spec.group(name)
         variables[f"env/obs/{name}"] = Variable(rows + 1, num_envs, group.shape, group.torch_dtype)
-        if final_obs:
+        if name in final_groups:
             variables[f"env/final_obs/{name}"] = Variable(rows, num_envs, group.shape, group.torch_dtype)
     variables["env/reward"] = step_variable(torch.float32)
     variables["env/terminated"] = step_variable(torch.bool)

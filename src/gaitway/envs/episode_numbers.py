@@ -86,9 +86,11 @@ class EpisodeNumbers:
         self._key.copy_(words)
         return words
 
-    def of_step(self, stream: str, count: int, rows: Index = ALL) -> Tensor:
-        """[n, count] in [0, 1) for `rows`, other ones in every step of the episode."""
-        return uniform(fold(self._key[rows] ^ _name(stream), self.elapsed[rows]), count, self._dtype)
+    def of_step(self, stream: str, count: int, rows: Index = ALL, step: Tensor | None = None) -> Tensor:
+        """[n, count] in [0, 1) for `rows`, other ones in every step of the episode: in `step` [n], None: as counted by
+        `elapsed`, which somebody may set."""
+        step = self.elapsed[rows] if step is None else step
+        return uniform(fold(self._key[rows] ^ _name(stream), step), count, self._dtype)
 
     def of_episode(self, stream: str, count: int, rows: Index = ALL) -> Tensor:
         """[n, count] in [0, 1) for `rows`, the same as long as the episode lasts: who asks again gets them at once."""

@@ -59,12 +59,13 @@ class FeatureObservation(Wrapper):
         self.features: Features | ObservedMotion
         if is_motion:
             self.features = motion = ObservedMotion(task, bodies)
-            facts = {self.into: motion.motion.facts}
+            facts: dict[str, Any] = {self.into: motion.motion.facts}
         else:
             if bodies:
                 raise ValueError(f"{features} takes no bodies; {MOTION} does")
             self._view = RobotView(_robot(task), task.model)
-            self.features, facts = make_features(features, self._view, heading), {}
+            self.features = make_features(features, self._view, heading)
+            facts = {"robot": self._view.robot.name}
         self._check_forces()
         group = env.spec.groups[0]
         size, heading = self.features.size, self.features.heading

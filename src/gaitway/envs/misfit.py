@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gaitway.envs.tasks.skills.facts import compat_of
+from gaitway.envs.tasks.skills.groups import FEATURE_GROUPS
 from gaitway.envs.vec_env import EnvSpec
 
 
@@ -21,7 +23,7 @@ def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str |
         if group.heading and found.heading and group.heading != found.heading:
             return (
                 f"feet in {group.name!r} were turned by the {group.heading} heading, here they are by the "
-                f"{found.heading} one; write env.options.heading={group.heading}"
+                f"{found.heading} one; write {heading_option(spec, group.name, group.heading)}"
             )
         if replace(group, heading=found.heading) != found:
             pairs = zip(group.components, found.components, strict=False)
@@ -34,3 +36,10 @@ def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str |
             f"here they are {', '.join(spec.action.names)} or have other limits"
         )
     return None
+
+
+def heading_option(spec: EnvSpec, group: str, heading: str) -> str:
+    """What has the feet in an observation group of an environment turned by this heading."""
+    if "skills" in spec.facts and group in FEATURE_GROUPS:
+        return f"env.options.compat={compat_of(heading)}"
+    return f"env.options.heading={heading}, or heading: {heading} for the wrapper that shows them"

@@ -25,7 +25,7 @@ from gaitway.core.seeding import EpisodeStreams
 from gaitway.core.user_code import UserCode, UserCodeError, blamed, place_of
 from gaitway.envs.batch_task import NUMBERS, STAGE_NONE, Arrays, BatchTask, Rows, action_spec
 from gaitway.envs.episode_generator import EpisodeGenerator
-from gaitway.envs.episode_numbers import EpisodeNumbers
+from gaitway.envs.episode_numbers import ALL, EpisodeNumbers
 from gaitway.envs.step_buffers import FAULT_METRIC, Slots, StepBuffers
 from gaitway.envs.task_rules import EXPECTED, check_drawn, check_frame_skip, check_returned, check_task
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
@@ -33,7 +33,6 @@ from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_actio
 if TYPE_CHECKING:
     from gaitway.envs.pictures.scene import Camera
 
-ALL = slice(None)
 Change = Callable[[np.ndarray, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """(instances [n], their starts as the task drew them {name: [n, ...]}) -> their starts."""
 _NUMPY_DTYPE: dict[torch.dtype, type[np.floating]] = {torch.float32: np.float32, torch.float64: np.float64}
@@ -46,8 +45,9 @@ class MujocoBatchEnv(VecEnv):
     tensors are views of two alternating sets of buffers, so they stay unchanged until the call after the next one.
 
     A physics fault (an error, a warning counter that rose, a state that is not finite) ends that instance alone:
-    terminated, the task's `fault_reward`, metric `physics_error` 1 and all others 0, then a restart. Its `final_obs`
-    repeats the last observation before the fault, because the state really reached may be NaN.
+    terminated, the task's `fault_reward`, metric `physics_error` 1 and all others 0 but the task's `fault_metrics`,
+    then a restart. Its `final_obs` repeats the last observation before the fault, because the state really reached may
+    be NaN.
     """
 
     def __init__(
@@ -133,12 +133,12 @@ class MujocoBatchEnv(VecEnv):
         if self._given is not task.ctrl:
             task.actuate(self._given)
         task.before_step()
-        faulty = self._advance()
+        task.faulty = faulty = self._advance()
         # faulty rows may hold anything until overwritten
         with np.errstate(over="ignore", invalid="ignore") if faulty is not None else contextlib.nullcontext():
             self._judge(now)
             if faulty is not None:
-                now.mark_fault(faulty, task.fault_reward)
+                now.mark_fault(faulty, task.fault_reward, task.fault_metrics)
             self._find_ends(now)
             if self._goes_on:
                 task.go_on(self._ended)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,18 +30,30 @@ from gaitway.envs.episode_numbers import EpisodeNumbers
 from gaitway.envs.mujoco_batch import environment_spec
 from gaitway.envs.step_buffers import FAULT_METRIC
 from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
-from gaitway.envs.warp_capacity import check_memory, probed_capacity
-from gaitway.envs.warp_worlds import CONSTANTS, Capacity, WarpError, Worlds, missing, state_bytes, warp_modules
+from gaitway.envs.warp_capacity import check_memory, probed_capacity, world_bytes
+from gaitway.envs.warp_worlds import (
+    CONSTANTS,
+    OWN_OVERFLOW,
+    POOL_OVERFLOW,
+    Capacity,
+    WarpError,
+    Worlds,
+    missing,
+    state_bytes,
+    untried,
+    warp_modules,
+)
 
 if TYPE_CHECKING:
     from gaitway.envs.pictures.scene import Camera
 
 log = logging.getLogger("gaitway")
 
-BAD_ACTION, CROWDED, DIVERGED = range(3)
-"""What is counted on the device: instances with such an action, worlds without room, worlds whose state is not
-finite."""
-COUNTS = ("bad_actions", "crowded", "diverged")
+COUNTS = ("bad_actions", "diverged", "crowded", "full_pool", *OWN_OVERFLOW, *POOL_OVERFLOW)
+"""What is counted on the device: instances with an action that was not finite; worlds whose state was not sound; worlds
+without room of their own; steps in which the pool of contacts that all share was full. The last two also by Warp's
+names for them."""
+LOGGED = ("diverged", "crowded", "full_pool")
 WORTH_COMPILING = 256
 """Instances from which on compiling what surrounds physics, which takes about a minute, is worth it."""
 DERIVE_EVERY = 32
@@ -51,8 +65,10 @@ class WarpEnv(VecEnv):
     """`num_envs` instances of a task that has a form on tensors.
 
     Returned tensors belong to two alternating sets of buffers, so they stay unchanged until the call after the next
-    one. A world whose state is not finite, or which ran out of room for contacts, ends its own episode: terminated, the
-    task's `fault_reward`, metric `physics_error` 1 and all others 0, its final observation the last one before.
+    one. A world whose state is not sound, or which ran out of room of its own, ends its own episode: terminated, the
+    task's `fault_reward`, metric `physics_error` 1 and all others 0 but the task's `fault_metrics`, its final
+    observation the last one before. When the pool of contacts that all worlds share is full, some go without a contact
+    for a substep; that ends nobody's episode, and is counted (`counted`) and warned of.
 
     A bad action is an error when `check_workers` is called, between iterations; until then it counts as 0.
     """
@@ -89,7 +105,7 @@ class WarpEnv(VecEnv):
             environment_spec(task, id or task.id, dtype), exact_state=not on_gpu, restores_state=True
         )
         if on_gpu:
-            check_memory(task.model, self.capacity, num_envs, self.device, self.spec.id)
+            check_memory(task.model, self.capacity, num_envs, self.device, self.spec.id, self._shown_numbers())
         self._worlds: Worlds | None = Worlds(
             task.model, num_envs, self.device, self.capacity, tensors.expanded, self.spec.id
         )
@@ -98,7 +114,10 @@ class WarpEnv(VecEnv):
         if mode == "auto":
             pays = purpose == "train" and num_envs >= WORTH_COMPILING
             mode = ("compiled_captured" if pays else "captured") if on_gpu else "eager"
+        if (sentence := untried(self.device)) is not None:
+            log.warning("%s", sentence)
         execution = Execution(ExecutionConfig(mode=mode, precision="fp32"), self.device)
+        self._is_compiled = execution.compiles
         self._act = execution.compiled(self._take_action)
         self._end = execution.compiled(self._end_episodes)
         self._begin = execution.compiled(self._begin_episodes)
@@ -113,7 +132,7 @@ class WarpEnv(VecEnv):
         drawn: Any = self.task
         drawn.batch = self._worlds  # pictures ask it for states
         self._camera: Camera | None = None
-        self._told = [0] * len(COUNTS)
+        self._told, self._logged = dict.fromkeys(COUNTS, 0), dict.fromkeys(COUNTS, 0)
         began = time.monotonic()
         if on_gpu:
             log.info("Warp compiles its kernels for %s; the first time this takes one to two minutes", self.spec.id)
@@ -147,6 +166,7 @@ class WarpEnv(VecEnv):
     # VecEnv
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Observation:
+        self._simulation()
         if seed is None:
             self._episode += 1
         else:
@@ -171,29 +191,39 @@ class WarpEnv(VecEnv):
         return dataclasses.replace(now, obs=dict(now.obs), final_obs=dict(now.final_obs), metrics=dict(now.metrics))
 
     def check_workers(self) -> None:
-        """Read what the device counted; the one place of a run where the host waits for this environment."""
-        counts = self._counts.tolist()
-        before, self._told = self._told, counts
-        if counts[BAD_ACTION]:
+        """Read what the device counted: with `counted` the one place of a run where the host waits for this
+        environment."""
+        counts, told = self.counts(), self._told
+        self._told = counts
+        if counts["bad_actions"]:
             row, column = self._wrong.nonzero()[0].tolist()
             self._counts.zero_()
             self._wrong.zero_()
-            self._told = [0] * len(COUNTS)
+            self._told, self._logged = dict.fromkeys(COUNTS, 0), dict.fromkeys(COUNTS, 0)
             raise ValueError(
                 f"the action of instance {row} was not finite in {self.spec.action.names[column]!r} (dimension "
                 f"{column}) since the last look; {self.spec.id} takes finite numbers"
             )
-        if counts[CROWDED] > before[CROWDED]:
-            log.warning(
-                "%d worlds of %s ran out of room for contacts and began anew (%d so far); give more by "
-                "env.options.capacity=[%d, %d]",
-                counts[CROWDED] - before[CROWDED], self.spec.id, counts[CROWDED], 2 * self.capacity.constraints,
-                2 * self.capacity.contacts,
-            )  # fmt: skip
+        more = f"env.options.capacity=[{2 * self.capacity.constraints}, {2 * self.capacity.contacts}]"
+        for name, bits, happened in (
+            ("crowded", OWN_OVERFLOW, "%d worlds of %s ran out of room and began anew"),
+            ("full_pool", POOL_OVERFLOW, "in %d steps of %s the pool of contacts was full and some were left out"),
+        ):
+            if counts[name] > told[name]:
+                new = [bit for bit in bits if counts[bit] > told[bit]]
+                log.warning(
+                    f"{happened} (%s; %d so far); give more by %s",
+                    counts[name] - told[name], self.spec.id, ", ".join(new), counts[name], more,
+                )  # fmt: skip
 
     def counts(self) -> dict[str, int]:
         """What the device counted so far, by name."""
         return dict(zip(COUNTS, self._counts.tolist(), strict=True))
+
+    def counted(self) -> dict[str, float]:
+        counts, before = self.counts(), self._logged
+        self._logged = counts
+        return {f"warp/{name}": float(counts[name] - before[name]) for name in LOGGED}
 
     @property
     def elapsed(self) -> Tensor:
@@ -203,7 +233,7 @@ class WarpEnv(VecEnv):
         ages = torch.as_tensor(steps)
         if ages.shape != (self.num_envs,) or ages.is_floating_point():
             raise ValueError(f"ages are {ages.dtype} {list(ages.shape)}; pass {self.num_envs} integers")
-        limit = self._tensors.max_episode_steps
+        limit = self.spec.max_episode_steps
         least, most = int(ages.min()), int(ages.max())
         if least < 0 or (limit and most >= limit):
             raise ValueError(f"ages reach from {least} to {most}; they must lie in 0..{limit - 1}")
@@ -286,8 +316,18 @@ class WarpEnv(VecEnv):
         flat, nested = self._stored()
         return super().instance_bytes() + state_bytes(flat) + sum(state_bytes(each) for each in nested.values())
 
+    def device_bytes(self) -> int:
+        if not self.is_on_device:
+            return 0
+        tensors = sum(state_bytes(each) for each in (self._tensors.layout, self._simulation().own))
+        return world_bytes(self.task.model, self.capacity, self._shown_numbers()) + tensors
+
+    def _shown_numbers(self) -> int:
+        return sum(math.prod(group.shape) for group in self.spec.groups) + len(self.spec.metrics)
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of this environment or of its task."""
+        self._simulation()
         owner: Any = next((each for each in (self, self._tensors, self.task) if hasattr(each, name)), None)
         if not callable(getattr(owner, name, None)):
             raise AttributeError(f"neither {self.spec.id} nor its task has a method {name!r}")
@@ -297,7 +337,14 @@ class WarpEnv(VecEnv):
         if self._camera is not None:
             self._camera.close()
             self._camera = None
-        self._programs, self._worlds = [], None
+        if self._worlds is None:
+            return
+        self._worlds = None
+        self.task.__dict__.pop("batch", None)
+        # everything that holds memory of the device; whoever asks for it now is told that it was closed
+        del self._tensors, self._steps, self._programs, self._derive, self._act, self._end, self._begin
+        if self._is_compiled:
+            gc.collect()  # what torch compiled refers to itself
 
     # a step
 
@@ -325,16 +372,18 @@ class WarpEnv(VecEnv):
     def _take_action(self) -> None:
         wrong = ~torch.isfinite(self._action)
         self._wrong.logical_or_(wrong)
-        self._counts[BAD_ACTION].add_(wrong.flatten(1).any(1).sum())
+        self._counts[0].add_(wrong.flatten(1).any(1).sum())
         self._tensors.actuate(torch.where(wrong, 0.0, self._action))
 
     def _end_episodes(self, before: Observation) -> tuple[Tensor, Tensor, Observation]:
         """Reward and metrics [1 + M, B], who terminated and who is truncated [2, B], and final observations, after
         physics; `before` are the observations that led here. New episodes have been begun."""
         task = self._tensors
-        diverged, crowded = self._simulation().faulty()
-        faulty = diverged | crowded
-        self._counts[1:].add_(torch.stack((crowded.sum(), diverged.sum())))
+        diverged, own, pool = self._simulation().faults()
+        crowded = own.any(0)
+        task.faulty = faulty = diverged | crowded
+        happened = torch.stack((diverged.sum(), crowded.sum(), pool.any().long()))
+        self._counts[1:].add_(torch.cat((happened, own.sum(1), pool.long())))
         reward, terminated, metrics = task.outcome()
         self._elapsed.add_(1)
         terminated = terminated | faulty
@@ -344,9 +393,13 @@ class WarpEnv(VecEnv):
             late = late | (self._elapsed >= task.max_episode_steps)
         truncated = late & ~terminated
         ended = terminated | truncated
-        told = [metrics[name].to(reward.dtype) for name in self.spec.metrics if name != FAULT_METRIC]
         paid = torch.where(faulty, task.fault_reward, reward)
-        scalars = torch.stack((paid, *(torch.where(faulty, 0.0, each) for each in told), faulty.to(reward.dtype)))
+        told = [
+            metrics[name] if name in task.fault_metrics else torch.where(faulty, 0.0, metrics[name])
+            for name in self.spec.metrics
+            if name != FAULT_METRIC
+        ]
+        scalars = torch.stack((paid, *(each.to(reward.dtype) for each in told), faulty.to(reward.dtype)))
         task.go_on(ended)
         final = {
             name: torch.where(_as(faulty, value), before[name], value)
@@ -411,7 +464,7 @@ class WarpEnv(VecEnv):
     def _stored(self) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         """The tensors that make up the state, by name, and by kind and name."""
         flat = {"entropy": self._entropy, "episode": self._episode, "elapsed": self._elapsed, "words": self._words}
-        tensors, worlds = self._tensors, self._simulation()
+        worlds, tensors = self._simulation(), self._tensors
         return flat, {
             "physics": dict(worlds.state),
             "constants": {name: worlds.own[name] for name in CONSTANTS if name in worlds.own},

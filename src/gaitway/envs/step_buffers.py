@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,11 +115,14 @@ class StepBuffers:
         """Wait until these buffers may be filled."""
         self._memory.settle()
 
-    def mark_fault(self, faulty: np.ndarray, reward: float) -> None:
-        """Overwrite reward and metrics of faulty instances [B] with numbers that no learner can choke on."""
+    def mark_fault(self, faulty: np.ndarray, reward: float, kept: Sequence[str] = ()) -> None:
+        """Overwrite reward and metrics, but those `kept`, of faulty instances [B] with numbers that no learner can
+        choke on."""
         self.terminated[faulty] = True
         self.reward[faulty] = reward
-        self.scalars[1:, faulty] = 0.0
+        for name, values in self.metrics.items():
+            if name not in kept:
+                values[faulty] = 0.0
         self.metrics[FAULT_METRIC][faulty] = 1.0
 
     def repeat(self, faulty: np.ndarray, previous: StepBuffers) -> None:

@@ -87,13 +87,14 @@ def _check_declarations(task: BatchTask, name: str) -> None:
     if isinstance(groups, ObservationGroup) or not groups or not all(isinstance(g, ObservationGroup) for g in groups):
         refuse("groups is not a tuple of ObservationGroup; write groups = (ObservationGroup(...),)")
     _check_names("groups", [group.name for group in groups], refuse)
-    for key in ("metrics", "flags", "fields"):
+    for key in ("metrics", "flags", "fault_metrics", "fields"):
         names = getattr(task, key)
         if isinstance(names, str) or not all(isinstance(each, str) for each in names):
             refuse(f"{key} is {names!r}; write a tuple of names, ({names!r},)" if isinstance(names, str) else key)
         _check_names(key, names, refuse)
-    if unknown := [each for each in task.flags if each not in task.metrics]:
-        refuse(f"flags names {unknown[0]!r}, which is not among metrics; add it there")
+    for key in ("flags", "fault_metrics"):
+        if unknown := [each for each in getattr(task, key) if each not in task.metrics]:
+            refuse(f"{key} names {unknown[0]!r}, which is not among metrics; add it there")
     fields = {each for each in dir(mujoco.MjData) if not each.startswith("_")}
     if unknown := [each for each in task.fields if each not in fields]:
         refuse(f"fields names {unknown[0]!r}, which MjData does not have{did_you_mean(unknown[0], fields)}")

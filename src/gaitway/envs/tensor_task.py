@@ -39,6 +39,10 @@ class TensorTask:
     derives: bool = False
     """Masses differ, so constants of the model that follow from them must be among `expanded`, and be derived."""
     fault_reward: float = 0.0
+    fault_metrics: tuple[str, ...] = ()
+    """Those metrics that `outcome` gets right for `faulty` worlds too; all others are 0 there."""
+    faulty: Tensor
+    """Worlds whose physics failed in the present step [B]."""
     layout: dict[str, Tensor]
     memory: dict[str, Tensor]
 
@@ -71,9 +75,9 @@ class TensorTask:
         self.worlds.ctrl.copy_(action)
 
     def advance(self) -> None:
-        """The substeps of a control step."""
-        for _ in range(self.frame_skip):
-            self.worlds.step()
+        """The substeps of a control step; sensors are those of the last one."""
+        for number in range(self.frame_skip):
+            self.worlds.step(senses=number + 1 == self.frame_skip)
 
     def outcome(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Reward [B], whether the episode terminates [B], and metrics [B] by name."""

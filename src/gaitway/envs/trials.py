@@ -105,7 +105,9 @@ class TrialStatistics:
             of_kind = outcome[key == kind]
             weights = FOLLOW * (1.0 - FOLLOW) ** np.arange(len(of_kind) - 1, -1, -1)
             before = self.success.get(kind, float(of_kind[0]))
-            self.success[kind] = float(before * (1.0 - FOLLOW) ** len(of_kind) + weights @ of_kind)
+            mean = before * (1.0 - FOLLOW) ** len(of_kind) + weights @ of_kind
+            met = (before, *of_kind)  # the weights add up to 1 but for rounding: a mean of ones may be above 1
+            self.success[kind] = float(np.clip(mean, min(met), max(met)))
 
     def metrics(self) -> dict[str, float]:
         return {f"env/success/{self.trials.kinds[kind]}": value for kind, value in sorted(self.success.items())}

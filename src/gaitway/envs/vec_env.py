@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import from_config
+from gaitway.core.costs import costs_of
 from gaitway.core.ranges import Count, Integer, Limit, NotNegative, Number, Positive, WholeNumber
 
 Observation = dict[str, Tensor]
@@ -43,7 +44,8 @@ class Component:
     noise: NotNegative = field(default=0.0, compare=False)
     """Half-width of the uniform noise that training adds before the scale, in the unit."""
     frame: str = ""
-    """In which frame a vector is told: "base", "yaw" (turned about the vertical alone), "world"; empty: none."""
+    """In which frame a vector is told: "base", "imu" (`Drive.imu`), "yaw" (turned about the vertical alone), "world";
+    empty: none."""
     history: Count = 1
     """Values of so many steps one after another, oldest first; `size` counts all of them."""
     steps_ago: WholeNumber = field(default=0, compare=False)
@@ -155,6 +157,17 @@ class ActionSpec:
 
 
 @dataclass(frozen=True)
+class Imu:
+    """Where on the base body velocity, angular velocity and gravity are measured, in components of the frame "imu"."""
+
+    site: str
+    position: tuple[Number, Number, Number]
+    """In the base (m)."""
+    rotation: tuple[Number, Number, Number, Number]
+    """Quaternion w x y z that turns vectors of its frame into those of the base."""
+
+
+@dataclass(frozen=True)
 class Drive:
     """What executes the actions of a robot: force = kp (target - position) - kd velocity within +-effort, at every
     substep of the physics. All tuples have one entry per joint, in this order."""
@@ -172,6 +185,8 @@ class Drive:
     """Seconds per substep."""
     quaternion: str = "wxyz"
     """The order of quaternions."""
+    imu: Imu | None = None
+    """What measures how the base moves; None: the base body's own frame does."""
 
     def __post_init__(self) -> None:
         for name in ("default_pose", "kp", "kd", "effort"):
@@ -240,6 +255,9 @@ class EnvSpec:
     """True if an environment restored by `load_state_dict` continues bit for bit."""
     restores_state: bool = False
     """Without `exact_state`: a restored environment has the same state and goes on from there, not bit for bit."""
+    one_per_process: bool = False
+    """True if its simulator runs once in a process: a run then has its own environment alone, without evaluations,
+    films and what is measured before it."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of `make_env` that differ from the task's own defaults."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -270,6 +288,11 @@ class EnvSpec:
         return frozenset((*EVENTS, *self.flags))
 
     @property
+    def costs(self) -> frozenset[str]:
+        """Results of evaluations of which less is better: falls, faults, and what `facts["costs"]` names."""
+        return costs_of(self.facts)
+
+    @property
     def reward_parts(self) -> tuple[str, ...]:
         """The metrics that are parts of the reward: called so, or terms of a legged task's reward."""
         terms = {f"{term}_episode" for term in self.facts.get("legged", {}).get("rewards", ())}
@@ -296,9 +319,11 @@ class EnvSpec:
         """Plain numbers, strings and lists, as stored in `contract.json`."""
         plain = asdict(self)
         plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
-        _say_only(plain, EnvSpec, ("drive", "final_observations", "restores_state"))
+        _say_only(plain, EnvSpec, ("drive", "final_observations", "restores_state", "one_per_process"))
         if not self.pooled:
             del plain["pooled"]
+        if self.drive is not None:
+            _say_only(plain["drive"], Drive, ("imu",))
         _say_only(plain["action"], ActionSpec, ("scale", "offset", "meaning"))
         for group in plain["groups"]:
             _say_only(group, ObservationGroup, ("heading",))  # said where there are feet
@@ -425,6 +450,10 @@ class VecEnv:
         numbers = sum(math.prod(group.shape) * group.torch_dtype.itemsize for group in self.spec.groups)
         return 1000 + 8 * numbers  # several sets of buffers, and what every instance carries besides
 
+    def device_bytes(self) -> int:
+        """About how much memory of the GPU that simulates one more instance takes; 0 where the CPU does."""
+        return 0
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the environment behind an adapter (of every instance, where there are many)."""
         method = getattr(self, name, None)
@@ -435,6 +464,11 @@ class VecEnv:
     def check_workers(self) -> None:
         """Raise if the environment cannot go on: a process that it runs in has ended, a device found an action that is
         not finite. Called between iterations."""
+
+    def counted(self) -> dict[str, float]:
+        """What happened since this was asked last and no metric of an instance tells, by the name it is logged under;
+        asked once per iteration."""
+        return {}
 
     def close(self) -> None:
         """Free threads, processes and windows; may be called twice."""

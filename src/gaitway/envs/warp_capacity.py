@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import mujoco
+import numpy as np
 import torch
 
 from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.warp_worlds import Capacity, WarpError
+from gaitway.envs.warp_worlds import MATCHES, Capacity, WarpError
 
 PROBE_WORLDS, PROBE_STEPS, EVERY = 16, 60, 3
 ROOM = 2.0
@@ -18,6 +19,8 @@ LEAST = Capacity(64, 32)
 MULTIPLE = 16
 SHARE = 0.9
 """Of the free memory, which physics may take."""
+CONVEX = tuple(getattr(mujoco.mjtGeom, f"mjGEOM_{name}") for name in ("HFIELD", "ELLIPSOID", "CYLINDER", "MESH"))
+"""Geoms whose contacts with most others have no formula; boxes have none with each other."""
 
 
 def probed_capacity(task: BatchTask) -> Capacity:
@@ -61,23 +64,38 @@ def _rounded(number: float) -> int:
     return MULTIPLE * math.ceil(number / MULTIPLE)
 
 
-def world_bytes(model: mujoco.MjModel, capacity: Capacity) -> int:
-    """About how much device memory a world takes: what grows with the model, constraints, contacts."""
+def world_bytes(model: mujoco.MjModel, capacity: Capacity, sensed: int = 0) -> int:
+    """About how much device memory a world takes: what grows with the model, constraints, contacts, and Warp's scratch
+    memory; `sensed` are the numbers of an instance that the environment shows in a step."""
     matrices = 4 * model.nv * (capacity.constraints * 2 + 6 * model.nv)
     bodies = 4 * (model.nbody * 110 + model.ngeom * 16 + model.nsite * 16)
-    constraints, contacts = 4 * capacity.constraints * 24, capacity.contacts * 300
-    return matrices + bodies + constraints + contacts + 4 * 40 * (model.nv + model.nu + model.nsensordata)
+    constraints, contacts = 4 * capacity.constraints * 24, capacity.contacts * (300 + _convex_bytes(model))
+    sensors = 8 * MATCHES * int((model.sensor_type == mujoco.mjtSensor.mjSENS_CONTACT).sum())
+    shown = 4 * 4 * sensed  # observations and final ones, two sets of buffers
+    carried = 4 * 40 * (model.nv + model.nu + model.nsensordata)
+    return matrices + bodies + constraints + contacts + sensors + shown + carried
 
 
-def check_memory(model: mujoco.MjModel, capacity: Capacity, count: int, device: torch.device, id: str) -> None:
+def _convex_bytes(model: mujoco.MjModel) -> int:
+    """What the search for a contact takes where a pair of geoms has no formula: polytopes of so many iterations."""
+    kinds = model.geom_type[(model.geom_contype | model.geom_conaffinity) != 0]
+    if not np.isin(kinds, CONVEX).any() and (kinds == mujoco.mjtGeom.mjGEOM_BOX).sum() < 2:
+        return 0
+    return 132 * int(model.opt.ccd_iterations) + 900
+
+
+def check_memory(
+    model: mujoco.MjModel, capacity: Capacity, count: int, device: torch.device, id: str, sensed: int = 0
+) -> None:
     """Refuse more worlds than the device has room for, with the number that fits."""
     free, _ = torch.cuda.mem_get_info(device)
-    each = world_bytes(model, capacity)
+    each = world_bytes(model, capacity, sensed)
     fit = int(SHARE * free / each)
     if count > fit:
         raise WarpError(
             f"{count} instances of {id} need about {count * each / 2**30:.1f} GiB on {device}, where "
-            f"{free / 2**30:.1f} GiB are free; about {fit} fit: use env.num_envs={_round_down(fit)}"
+            f"{free / 2**30:.1f} GiB are free; about {fit} fit, without what is learnt from them: use "
+            f"env.num_envs={_round_down(fit)}"
         )
 
 

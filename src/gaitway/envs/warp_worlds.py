@@ -19,16 +19,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MINIMUM = {"mujoco-warp": (4, 0), "warp-lang": (1, 19)}
-"""The pair that was tried; with mujoco 4.0.0, and 3.17.0 on Warp's CPU device."""
-BELOW = {"mujoco-warp": (5, 0)}
+FITS = {"mujoco-warp": ((4, 0), (5, 0)), "warp-lang": ((1, 19), (2, 0)), "mujoco": ((3, 17), None)}
+"""Which versions are taken: from the first to below the second."""
+TRIED = {"cuda": (("4.0.0", "1.19.0", "4.0.0"),), "cpu": (("4.0.0", "1.19.0", "4.0.0"), ("4.0.0", "1.19.0", "3.17.0"))}
+"""By device, the versions of `FITS` that were run together."""
 STATE = ("time", "qpos", "qvel", "act", "history", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied")
 """Everything that a step carries to the next."""
-CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
-"""Fields of the model that follow from its masses."""
-NOT_A_FAULT = ("ITERATIONS", "LS_ITERATIONS")
-"""What Warp's overflow bits say beside missing room: a solver that stopped at its limit, as MuJoCo's does."""
+CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0", "tendon_invweight0")
+"""Fields of the model that follow from its masses: all that `derive` writes. Those that worlds share it would write
+with the values of the first."""
+OWN_OVERFLOW = ("NEFC", "NJMAX_NNZ", "CCD", "NVMAX")
+"""Warp's overflow bits of a world that lost constraints or contacts of its own."""
+POOL_OVERFLOW = ("BROADPHASE", "NARROWPHASE")
+"""Those that all worlds get at once when the pool of contacts, which they share, is full: whose are missing, nobody
+knows. All other bits are limits that MuJoCo has too (of solvers, height fields, polytopes) or concern sensors alone."""
+SOUND = 1e10
+"""Positions and velocities of a sound state are smaller, as in MuJoCo's own warnings (mjMAXVAL)."""
 NO_MIDPHASE = int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
+MATCHES = 16
+"""Contacts of a geom that its sensor adds up where the ground is no height field: a box on another has 8. Warp sorts
+room for 64 by default."""
+NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 INSTALL = "install it with: pip install 'gaitway[gpu]'"
 GEOMETRY = frozenset(("geom_pos", "geom_quat", "geom_size"))
 SLACK = 256
@@ -62,16 +73,29 @@ def capacity_of(given: Any) -> Capacity | None:
 
 def missing() -> str | None:
     """Why Warp cannot be used here, None if it can; nothing of it is imported."""
-    found: dict[str, tuple[int, ...]] = {}
-    for name, least in MINIMUM.items():
+    for name, (least, below) in FITS.items():
         try:
             text = metadata.version(name)
         except metadata.PackageNotFoundError:
             return f"{name} is not installed; {INSTALL}"
-        found[name] = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-        if found[name] < least or found[name] >= BELOW.get(name, (10**6,)):
-            return f"{name} is {text}, and what fits together is mujoco-warp 4 and warp-lang >= 1.19; {INSTALL}"
+        found = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+        if found < least or (below is not None and found >= below):
+            wanted = f">={least[0]}.{least[1]}" + (f",<{below[0]}" if below is not None else "")
+            return f"{name} is {text}, and what fits is {name}{wanted}; {INSTALL}"
     return None
+
+
+def untried(device: torch.device) -> str | None:
+    """A sentence about versions that fit but were never run together on such a device; None for those that were."""
+    found, known = tuple(metadata.version(name) for name in FITS), TRIED[device.type]
+    if found in known:
+        return None
+    tried = _named(known[0])
+    return f"{_named(found)} were not tried together on {device.type}; if something is wrong, install {tried}"
+
+
+def _named(versions: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in zip(FITS, versions, strict=True))
 
 
 def warp_modules() -> tuple[Any, Any]:
@@ -83,6 +107,11 @@ def warp_modules() -> tuple[Any, Any]:
     warp.config.log_level = logging.WARNING
     warp.init()
     return warp, importlib.import_module("mujoco_warp")
+
+
+def constants_of(model: mujoco.MjModel) -> tuple[str, ...]:
+    """Those of `CONSTANTS` that a model has."""
+    return tuple(name for name in CONSTANTS if model.ntendon or not name.startswith("tendon_"))
 
 
 def compiled_for_warp(model: mujoco.MjModel) -> mujoco.MjModel:
@@ -125,6 +154,8 @@ class Worlds:
                     "env.simulator=mujoco"
                 ) from error
             self._model.opt.warn_overflow = 0
+            if not model.nhfield:
+                self._model.opt.contact_sensor_maxmatch = min(MATCHES, int(self._model.opt.contact_sensor_maxmatch))
             for name in names:
                 if "." in name:
                     self._expand_option(name.removeprefix("opt."))
@@ -139,8 +170,9 @@ class Worlds:
             self.own = {name: self._model_view(name) for name in names}
             self.overflow = self._view(self._data.overflow)
         self.qpos, self.qvel, self.ctrl = (self.state[name] for name in ("qpos", "qvel", "ctrl"))
-        kinds = self._mjw.OverflowType
-        self._no_fault = ~int(sum(getattr(kinds, name) for name in NOT_A_FAULT))
+        bits = [int(getattr(self._mjw.OverflowType, name)) for name in (*OWN_OVERFLOW, *POOL_OVERFLOW)]
+        self._overflow_bits = torch.tensor(bits, dtype=self.overflow.dtype, device=device)[:, None]
+        self._flags = int(self._model.opt.disableflags)
         self.first = {name: value[:1].clone() for name, value in self.state.items()}
         """What the state of a world is after a reset [1, ...]."""
 
@@ -165,9 +197,12 @@ class Worlds:
                 stack.enter_context(warp.ScopedCapture(stream=stream, external=True))
             yield
 
-    def step(self) -> None:
-        """One substep of all worlds."""
+    def step(self, senses: bool = True) -> None:
+        """One substep of all worlds. Sensors, those of contacts above all, are a good part of it and of no use in
+        substeps after which nobody looks."""
+        self._model.opt.disableflags = self._flags if senses else self._flags | NO_SENSORS
         self._mjw.step(self._model, self._data)
+        self._model.opt.disableflags = self._flags
 
     def look(self) -> None:
         """Positions, velocities and the sensors of both for the present state; forces stay those of the last step."""
@@ -183,12 +218,13 @@ class Worlds:
         kinds = self._mjw.SetConstGroup
         self._mjw.set_const(self._model, self._data, kinds.FIXED | kinds.INERT0)
 
-    def faulty(self) -> tuple[Tensor, Tensor]:
-        """Whose state is not finite [B], and whose world ran out of room in the steps since this was asked [B]."""
-        finite = torch.isfinite(self.qpos).all(1) & torch.isfinite(self.qvel).all(1)
-        crowded = (self.overflow & self._no_fault) != 0
+    def faults(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Whose state is not sound [B]; what overflowed since this was asked: of which worlds each bit of
+        `OWN_OVERFLOW` [K, B], and whether each of `POOL_OVERFLOW` [L]."""
+        sound = (self.qpos.abs() < SOUND).all(1) & (self.qvel.abs() < SOUND).all(1)  # NaN is not smaller
+        own, pool = ((self.overflow & self._overflow_bits) != 0).split((len(OWN_OVERFLOW), len(POOL_OVERFLOW)))
         self.overflow.zero_()
-        return ~finite, crowded
+        return ~sound, own, pool.any(1)
 
     def restart(self, where: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Put worlds [B] into their first state, at rest but for `qpos` [B, nq] and `qvel` [B, nv]."""

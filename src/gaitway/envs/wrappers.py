@@ -65,6 +65,12 @@ class Wrapper(VecEnv):
     def check_workers(self) -> None:
         self.env.check_workers()
 
+    def counted(self) -> dict[str, float]:
+        return self.env.counted()
+
+    def device_bytes(self) -> int:
+        return self.env.device_bytes()
+
     def render(self, index: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         return self.env.render(index, width, height)
 

@@ -318,6 +318,10 @@ def _of_drives(one: Drive, other: Drive, first: str, second: str) -> Iterator[st
         here, there = getattr(one, what), getattr(other, what)
         if here != there:
             yield f"the {what} of the drive: {_word(here)} in {first}, {_word(there)} in {second}"
+    for what in ("position", "rotation"):
+        here, there = (getattr(each.imu, what, None) for each in (one, other))
+        if here != there:
+            yield f"the {what} of the IMU: {_word(here)} in {first}, {_word(there)} in {second}"
 
 
 def _word(value: Any) -> str:

@@ -7,7 +7,8 @@
     action = runner({"policy": observation})         # an array per group, or a mapping of its components by name
 
 Normalisation, encoders, memory and limits are part of the ONNX file; observations go in as the environment showed them,
-in the order and the units that the contract lists. Sizes, names, types and finite numbers are checked in every call.
+in the order, the units and the frames that the contract lists (`imu`: where `drive` says that the IMU is). Sizes,
+names, types and finite numbers are checked in every call.
 """
 
 import argparse
@@ -198,6 +199,10 @@ def main() -> int:
         print(f"{entry['name']:24s} {entry['dtype']} {entry['shape']}: {names}")
     for entry in runner.memories:
         print(f"{entry['input']:24s} float32 [{entry['size']}], comes back as {entry['output']}")
+    imu = (runner.contract.get("drive") or {}).get("imu")
+    if imu is not None:
+        place, turn = imu["position"], imu["rotation"]
+        print(f"{'frame imu':24s} the site {imu['site']} at {place} m in the base, turned by the quaternion {turn}")
     runner.reset()
     action = np.atleast_1d(runner(runner.zeros()))
     shown = ", ".join(f"{name} {value:.4g}" for name, value in zip(runner.contract["action"]["names"], action,

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gaitway.functional.goal_space_losses import IMPOSSIBLE
 from gaitway.functional.soft_losses import LOG_NORMALISER
 
 
@@ -73,7 +74,8 @@ class _DecidingLoss(torch.autograd.Function):
     ) -> Tensor:
         least, which = values.min(0)
         probability = log_probs.exp()
-        choice = least.addcmul_(log_density, alpha_c, value=-1.0).addcmul_(log_probs, alpha_d, value=-1.0)
+        choice = least.addcmul_(log_density, alpha_c, value=-1.0)
+        choice.addcmul_(log_probs.clamp(min=IMPOSSIBLE), alpha_d, value=-1.0)
         count, spaces = log_probs.shape
         ctx.save_for_backward(which, probability, choice, alpha_c, alpha_d)
         ctx.members = len(values)

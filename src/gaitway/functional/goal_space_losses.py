@@ -16,6 +16,10 @@ import math
 import torch
 from torch import Tensor
 
+IMPOSSIBLE = -1000.0
+"""Log-probabilities are not taken below this, where the probability is 0 in float64 too: p log p is 0 for log p = -inf
+as well, and not 0 times infinity."""
+
 
 def mean_log_density(log_density: Tensor, mask: Tensor) -> Tensor:
     """Per-entry log-densities [B, D, G] -> their mean over the entries that `mask` [D, G] keeps, [B, D].
@@ -58,8 +62,13 @@ def soft_value(
 ) -> Tensor:
     """V above, [B], from the least of the critics' values [B, D]."""
     _check_choices(log_probs, values=values, log_density=log_density)
-    choice = values - alpha_c * log_density - alpha_d * log_probs
+    choice = values - alpha_c * log_density - alpha_d * log_probs.clamp(min=IMPOSSIBLE)
     return (log_probs.exp() * choice).sum(-1) - alpha_d * math.log(log_probs.shape[-1])
+
+
+def choice_entropy(log_probs: Tensor) -> Tensor:
+    """H above, the entropy of the choice among goal spaces [B, D], [B]; one of probability 0 adds 0."""
+    return -(log_probs.exp() * log_probs.clamp(min=IMPOSSIBLE)).sum(-1)
 
 
 @torch.no_grad()
@@ -67,7 +76,7 @@ def hsd3_temperature_gradients(
     log_probs: Tensor,
     log_density: Tensor,
     log_alpha_c: Tensor,
-    log_alpha_d: Tensor,
+    log_alpha_d: Tensor | float,
     target_c: float,
     target_d: float,
 ) -> tuple[Tensor, Tensor]:
@@ -80,8 +89,8 @@ def hsd3_temperature_gradients(
     _check_choices(log_probs, log_density=log_density)
     probability = log_probs.exp()
     goals = -log_alpha_c.exp() * (probability * (log_density + target_c)).mean(0)
-    entropy = -(probability * log_probs).sum(-1).mean()
-    return goals, log_alpha_d.exp() * (entropy - target_d)
+    alpha_d = log_alpha_d.exp() if isinstance(log_alpha_d, Tensor) else math.exp(log_alpha_d)
+    return goals, alpha_d * (choice_entropy(log_probs).mean() - target_d)
 
 
 def _check_choices(log_probs: Tensor, **others: Tensor) -> None:

@@ -11,6 +11,8 @@ import math
 
 from torch import Tensor
 
+from gaitway.functional.goal_space_losses import IMPOSSIBLE, choice_entropy
+
 
 def sampled_target(
     reward: Tensor,
@@ -44,7 +46,7 @@ def sampled_actor_loss(
         baseline = (known.sum(-1, keepdim=True) - known) / (known.shape[-1] - 1)
     else:
         baseline = (known.sum() - known) / max(len(known) - 1, 1)
-    score = (drawn * log_probs.unsqueeze(-2)).sum(-1) * (known - baseline)
+    score = (drawn * log_probs.clamp(min=IMPOSSIBLE).unsqueeze(-2)).sum(-1) * (known - baseline)
     # the score has a gradient and no say in the value
     return (cost + score - score.detach()).mean() - (alpha_d * _shifted_entropy(log_probs)).mean()
 
@@ -61,4 +63,4 @@ def _costs(values: Tensor, log_density: Tensor, drawn: Tensor, alpha_c: Tensor) 
 
 def _shifted_entropy(log_probs: Tensor) -> Tensor:
     """`H - log D`, [B], at most 0."""
-    return -(log_probs.exp() * log_probs).sum(-1) - math.log(log_probs.shape[-1])
+    return choice_entropy(log_probs) - math.log(log_probs.shape[-1])

@@ -33,17 +33,18 @@ def subgoal_reward(kind: str, before: Tensor, after: Tensor, gamma: float) -> Te
 
 
 def first_segment(phase: Tensor, done: Tensor, interval: int) -> tuple[Tensor, Tensor]:
-    """Where the first whole stretch of one decision lies in rows of `2 interval - 1` steps, [2c - 1, B].
+    """Where the first whole stretch of one decision lies in rows of `2 interval - 1` steps or more, [T, B].
 
     Returns rows int64 [c, B], the first of which has phase 0, and which of them belong to the stretch, bool [c, B]: all
     up to the next decision or, with it, the step in which the episode is `done`. A decision lasts at most `interval`
-    steps, so the first c rows hold one.
+    steps, so a new one is made within the first c rows. A row with a negative phase, which only resets, belongs to no
+    stretch; where there may be one, a new decision is made within c + 1 rows: pass 2c of them.
     """
-    if len(phase) != 2 * interval - 1:
+    if len(phase) < 2 * interval - 1:
         raise ValueError(f"{len(phase)} rows; the first stretch of {interval} steps lies within {2 * interval - 1}")
-    first = (phase[:interval] == 0).int().argmax(0)
+    first = (phase[: len(phase) - interval + 1] == 0).int().argmax(0)
     rows = first + torch.arange(interval, device=phase.device)[:, None]
-    goes_on = (phase.gather(0, rows[1:]) != 0) & ~done.gather(0, rows[:-1])
+    goes_on = (phase.gather(0, rows[1:]) > 0) & ~done.gather(0, rows[:-1])
     belongs = torch.cat((torch.ones_like(goes_on[:1]), goes_on)) if interval > 1 else torch.ones_like(rows).bool()
     return rows, belongs.int().cumprod(0).bool()
 

@@ -21,6 +21,7 @@ from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, Positive
 from gaitway.core.ranks import own_stream
 from gaitway.core.seeding import restore_stream, stream
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.mlp import MLP
@@ -58,7 +59,8 @@ class RandomNetworkDistillation(nn.Module):
         if min(size, updates, batch_size) < 1 or learning_rate <= 0:
             raise ValueError("size, updates, batch_size and learning_rate must all be positive")
         self.weight, self.updates = weight, updates
-        self.reads = tuple(f"env/obs/{name}" for name in chosen)
+        self.groups = chosen
+        self.reads = (*(f"env/obs/{name}" for name in chosen), *final_observations(chosen))
         generator = stream(seed, "rnd parameters")
         inputs = input_size(spec, chosen)
         self.target = MLP(inputs, hidden, size, "relu", None, "orthogonal", 1.0, generator).requires_grad_(False)
@@ -100,7 +102,7 @@ class RandomNetworkDistillation(nn.Module):
 
     def _reached(self, ws: Workspace) -> Tensor:
         """The observations that steps led to, [T, B, D]."""
-        return reached(ws, self.reads)
+        return reached(ws, self.groups)
 
     def _error(self, observed: Tensor) -> Tensor:
         return (self.target(observed) - self.predictor(observed)).square().mean(-1)

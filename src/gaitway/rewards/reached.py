@@ -21,6 +21,6 @@ def judged_groups(spec: EnvSpec, groups: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
-def reached(ws: Workspace, names: Sequence[str]) -> Tensor:
-    """The observations `names` that steps led to, side by side, [T, B, D]."""
-    return torch.cat([ws.following(name).float() for name in names], -1)
+def reached(ws: Workspace, groups: Sequence[str]) -> Tensor:
+    """The observations that steps led to, side by side, [T, B, D]."""
+    return torch.cat([ws.following(f"env/obs/{name}").float() for name in groups], -1)

@@ -25,6 +25,7 @@ from gaitway.agents.observations import input_size
 from gaitway.algorithms.algorithm import Coefficient, Now
 from gaitway.core.ranges import Count
 from gaitway.core.seeding import stream
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.rewards.reached import judged_groups, reached
@@ -107,16 +108,17 @@ class SimHashReward:
         """Places are told apart by `groups` (none: what an actor reads by default)."""
         chosen = judged_groups(spec, groups)
         self.weight = weight
-        self.reads = tuple(f"env/obs/{name}" for name in chosen)
+        self.groups = chosen
+        self.reads = (*(f"env/obs/{name}" for name in chosen), *final_observations(chosen))
         self.table = SimHash(input_size(spec, chosen), key_size, seed, device)
 
     def annotate(self, ws: Workspace) -> None:
-        places = reached(ws, self.reads)
+        places = reached(ws, self.groups)
         ws["reward/sim_hash"] = self.table.bonus(self.table.keys(places.flatten(0, -2))).view(places.shape[:-1])
 
     @torch.no_grad()
     def update(self, ws: Workspace, now: Now) -> dict[str, Tensor]:
-        places = reached(ws, self.reads).flatten(0, -2)
+        places = reached(ws, self.groups).flatten(0, -2)
         self.table.add(self.table.keys(places), ws["env/valid"].flatten() if "env/valid" in ws else None)
         return {"sim_hash/unique_states": self.table.unique()}
 

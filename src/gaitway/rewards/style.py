@@ -26,6 +26,7 @@ from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, NotNegative, Positive, WholeNumber
 from gaitway.core.ranks import own_stream
 from gaitway.core.seeding import named_sequence, restore_stream, stream
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.data.replay import Replay
 from gaitway.envs.motions.clip import MotionError
@@ -79,7 +80,7 @@ class StyleReward(nn.Module):
         super().__init__()
         features = MotionFeatures.of_spec(spec, group)
         library = MotionLibrary.load(motion)
-        library.need_dt(spec.control_dt, spec.id)
+        library.need_fit(features.robot, spec.control_dt, spec.id)
         if features.size != spec.group(group).shape[0]:
             raise MotionError(
                 f"the group {group!r} of {spec.id} has {spec.group(group).shape[0]} numbers and its features "
@@ -91,7 +92,7 @@ class StyleReward(nn.Module):
         self.motions = library.fingerprint
         self._ends_unknown = spec.final_observations != "exact"
         ends = ("env/terminated", "env/truncated") if self._ends_unknown else ("env/terminated",)
-        self.reads: tuple[str, ...] = (f"env/obs/{group}", *ends)
+        self.reads: tuple[str, ...] = (f"env/obs/{group}", *ends, *final_observations((group,)))
         generator = np.random.Generator(np.random.Philox(named_sequence(seed, "style clips")))
         expert = features.draw_pairs(library, generator, expert_pairs, spec.control_dt, between_frames)
         drawn = torch.stack([torch.from_numpy(each) for each in expert], 1).float()

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from gaitway.algorithms.algorithm import Coefficient, Now
 from gaitway.core.config import did_you_mean
 from gaitway.core.ranges import Positive
+from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.envs.motions.clip import MotionError
 from gaitway.envs.motions.features import MotionFeatures
@@ -56,13 +57,14 @@ class TrackingReward(nn.Module):
         super().__init__()
         known = MotionFeatures.of_spec(spec, group)
         library = MotionLibrary.load(motion)
+        library.need_fit(known.robot, spec.control_dt, spec.id)
         if len(library) > 1:
             raise MotionError(f"{motion} holds {len(library)} clips; a clock runs along one, name it")
         self.weight, self.k = weight, k
         self.factor = spec.control_dt if times_dt else 1.0
         self.motions = library.fingerprint
         self._clock = _sine_and_cosine(spec, clock)
-        self.reads = (f"env/obs/{group}", f"env/obs/{clock}", "env/terminated")
+        self.reads = (f"env/obs/{group}", f"env/obs/{clock}", "env/terminated", *final_observations((group, clock)))
         columns = _columns(known, features, group)
         times = np.arange(PHASES + 1) / PHASES * library.durations[0]
         table = known.at(library, np.zeros(PHASES + 1, dtype=np.int64), times)[:, columns]

@@ -67,9 +67,10 @@ class Baselines:
     def __init__(self, spec: EnvSpec, table: Mapping[str, Tensor], episodes: int, unmoved: list[str]) -> None:
         self.spec, self.table, self.episodes, self.unmoved = spec, table, episodes, unmoved
 
-    def scores(self, metric: str = "return") -> dict[str, Score]:
-        """`zero` and, where actions have limits to draw between, `random`; empty for a metric that is not known."""
-        parts = dict(zip(("zero", "random"), self.table.get(metric, torch.empty(0)).split(self.episodes), strict=False))
+    def scores(self, metric: str | None = "return") -> dict[str, Score]:
+        """`zero` and, where actions have limits to draw between, `random`; empty for none, or one that is not known."""
+        values = torch.empty(0) if metric is None else self.table.get(metric, torch.empty(0))
+        parts = dict(zip(("zero", "random"), values.split(self.episodes), strict=False))
         return {name: Score.of(values) for name, values in parts.items() if len(values) and values.isfinite().all()}
 
     def reward_parts(self) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gaitway.algorithms.algorithm import Coefficient, Now, value_at
+from gaitway.core.ranges import Count
 from gaitway.envs.vec_env import VecEnv
 
 
@@ -82,29 +83,52 @@ class EnvSchedule:
     """Calls a method of the task with a number that moves with training: `{name: env_schedule, method: set_push, value:
     {start: 0, end: 50, over: 1, unit: fraction}}`."""
 
-    def __init__(self, method: str, value: Coefficient, evaluation: bool = False) -> None:
-        """`evaluation` lets the evaluations follow too."""
-        self.name, self.method, self.value, self.evaluation = f"env_schedule/{method}", method, value, evaluation
+    def __init__(self, method: str, value: Coefficient, of: str | None = None, evaluation: bool = False) -> None:
+        """The method is called with `of` first, if there is one: what the number belongs to. `evaluation` lets the
+        evaluations follow too."""
+        self.method, self.value, self.evaluation = method, value, evaluation
+        self._of = () if of is None else (of,)
+        self.scheduled = "/".join((method, *self._of))
+        self.name = f"env_schedule/{self.scheduled}"
 
     def begin(self, moment: Moment) -> None:
         self._set(moment)  # without a line in the log, which a resumed run has already
 
     def after_iteration(self, moment: Moment) -> None:
-        moment.log({f"schedule/{self.method}": self._set(moment)})
+        moment.log({f"schedule/{self.scheduled}": self._set(moment)})
 
     def _set(self, moment: Moment) -> float:
         number = value_at(self.value, moment.now)
         try:
-            moment.env.call(self.method, number)
+            moment.env.call(self.method, *self._of, number)
             if self.evaluation and moment.evaluation_env is not None:
-                moment.evaluation_env.call(self.method, number)
+                moment.evaluation_env.call(self.method, *self._of, number)
         except AttributeError as error:
             raise ValueError(f"the callback {self.name} cannot call {self.method!r}: {error}") from error
         return number
 
 
+class TerrainLevels:
+    """Logs how hard the terrain is on which robots train: the mean, lowest and highest level of each kind."""
+
+    name = "terrain_levels"
+
+    def __init__(self, interval: Count = 1) -> None:
+        self.interval = interval
+
+    def after_iteration(self, moment: Moment) -> None:
+        if moment.now.iteration % self.interval:
+            return
+        try:
+            found = moment.env.call("levels")
+        except AttributeError as error:
+            raise ValueError(f"terrain_levels needs a task with levels; use one with terrain: {error}") from error
+        moment.log({f"levels/{name}": number for name, number in found.items()})
+
+
 CALLBACKS: dict[str, Any] = {
     "env_schedule": EnvSchedule,
+    "terrain_levels": TerrainLevels,
     "curriculum": "gaitway.skills.callbacks:TaskCurriculum",
     "skill_file": "gaitway.skills.callbacks:SkillFileWriter",
     "diayn_skills": "gaitway.skills.diayn_skills:DiaynSkills",

@@ -38,13 +38,13 @@ def check_replay(bytes_of: Callable[[int], int], replay_size: int, device: torch
     return f"replay: {replay_size:,} transitions, {in_words(needed)} on {device}"
 
 
-def check_instances(bytes_each: int, num_envs: int) -> None:
-    """Refuse more instances of an environment than fit into this machine's memory."""
-    needed, free = bytes_each * num_envs, free_memory("cpu")
+def check_instances(bytes_each: int, num_envs: int, device: torch.device | str = "cpu", where: str = "") -> None:
+    """Refuse more instances of an environment than fit into the memory of this machine, or of a device."""
+    needed, free = bytes_each * num_envs, free_memory(device)
     if free is not None and needed > MARGIN * free:
         raise ValueError(
-            f"env.num_envs is {num_envs:,}; so many instances take {in_words(needed)}, where {in_words(free)} are "
-            f"free; use env.num_envs={max(two_digits(int(MARGIN * free / bytes_each)), 1)} or less"
+            f"env.num_envs is {num_envs:,}; so many instances take {in_words(needed)}{where}, where {in_words(free)} "
+            f"are free; use env.num_envs={max(two_digits(int(MARGIN * free / bytes_each)), 1)} or less"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from gaitway.core.agent import Agent, Agents, TemporalAgent
 from gaitway.core.execution import Execution
 from gaitway.core.schedules import Now
 from gaitway.core.small_agents import SeedableAgent
+from gaitway.core.transitions import FINAL, OBSERVATION, final_observations
 from gaitway.core.wiring import Mention
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.episodes import Episodes, EpisodeSource
@@ -183,7 +184,8 @@ class CastEpisodes:
 
 
 def mentions(cast: Cast, rewards: Rewards, algorithm: Any) -> list[Mention]:
-    """Who reads and writes variables besides the agents: reward sources, losses, the algorithm."""
+    """Who reads and writes variables besides the agents' steps: reward sources, losses, the algorithm, a replay, and
+    agents that look at complete rows."""
     found = []
     if not rewards.is_plain:
         found = [Mention(f"reward {s.name}", tuple(s.reads), (f"reward/{s.name}",)) for s in rewards.sources]
@@ -193,15 +195,29 @@ def mentions(cast: Cast, rewards: Rewards, algorithm: Any) -> list[Mention]:
         found.append(Mention(f"loss {term.name}", tuple(name for name in term.reads if not name.startswith("new/"))))
     known = {name for mention in found for name in mention.reads}
     more = tuple(name for name in algorithm.reads if name not in known)
-    return [*found, Mention(type(algorithm).__name__, more)] if more else found
+    if more:
+        found.append(Mention(type(algorithm).__name__, more))
+    after = {name: agent.reads_after for name, agent in cast.others.items() if agent.reads_after}
+    found += [Mention(f"{name}, of complete rows", names) for name, names in after.items()]
+    if hasattr(algorithm, "make_replay"):  # it keeps what every step led to
+        observed = _groups((*cast.reads(), *(name for mention in found for name in mention.reads)))
+        found.append(Mention("replay", final_observations(observed)))
+    return found
+
+
+def _groups(names: Iterable[str], prefix: str = OBSERVATION) -> tuple[str, ...]:
+    """The observation groups among variables."""
+    return tuple(dict.fromkeys(name.removeprefix(prefix) for name in names if name.startswith(prefix)))
 
 
 def make_world(env: VecEnv, cast: Cast, others: Sequence[Mention]) -> EnvAgent:
-    """The environment as agents that write the groups somebody reads; says which ones nobody does."""
+    """The environment as agents that write the groups somebody reads, and the final observations of those that somebody
+    reads there (`env/final_obs/<group>` in `reads`); says which groups nobody reads."""
     read = (*cast.reads(), *(name for mention in others for name in mention.reads))
-    groups = tuple(dict.fromkeys(name.removeprefix("env/obs/") for name in read if name.startswith("env/obs/")))
+    groups = _groups(read)
     unread = [name for name in env.spec.group_names if name not in groups]
     if unread:
         advice = "agent.observations, a block, a loss or a reward source may name them"
         log.warning("nobody reads the observation groups %s of %s; %s", unread, env.spec.id, advice)
-    return EnvAgent(env, tuple(name for name in groups if name in env.spec.group_names), final_obs=True)
+    known = tuple(name for name in groups if name in env.spec.group_names)
+    return EnvAgent(env, known, final_obs=tuple(name for name in known if name in _groups(read, FINAL)))

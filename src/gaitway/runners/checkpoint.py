@@ -113,7 +113,7 @@ class Checkpoints:
         """The environment steps of `last`, `best` or a number of steps; an error that names what there is."""
         named = which in LINKS or (which.isascii() and which.isdecimal())  # never a path
         name = self._name_of(which) if named else ""
-        if not name.isdecimal() or not (self.folder / name).exists():
+        if not name.isdecimal() or not ((self.folder / name).exists() or (self.folder / which).is_dir()):
             known = [each for each in LINKS if (self.folder / each).exists()] + [str(step) for step in self.steps()]
             if not known:
                 raise StateFileError(f"{self.folder.parent} has no checkpoints; put them back, or train it first")
@@ -130,6 +130,11 @@ class Checkpoints:
             return str(load_meta(folder, kind=KIND).get("steps"))
         return folder.resolve().name
 
+    def _place_of(self, which: str) -> Path:
+        """Where that checkpoint lies; a copy named `last` or `best` does where the checkpoint itself was left out."""
+        numbered = self.folder / str(self.steps_of(which))
+        return numbered if numbered.is_dir() else self.folder / which
+
     def _links_again(self) -> None:
         """Turn copies back into links, where the checkpoint itself is there."""
         for link in LINKS:
@@ -141,14 +146,14 @@ class Checkpoints:
 
     def load(self, which: str = "last") -> tuple[dict[str, Any], int]:
         """The state and its environment steps; `which` is last, best or a number of steps."""
-        folder = self.folder / str(self.steps_of(which))
+        folder = self._place_of(which)
         state, meta = load_state(folder, kind=KIND)
         self._check_owner(folder, meta)
         return state, int(meta["steps"])
 
     def facts(self, which: str = "last") -> dict[str, Any]:
         """What a checkpoint says about itself, in a moment; empty where it was written before there were facts."""
-        folder = self.folder / str(self.steps_of(which))
+        folder = self._place_of(which)
         meta = load_meta(folder, kind=KIND)
         self._check_owner(folder, meta)
         return dict(meta.get("facts", {}))

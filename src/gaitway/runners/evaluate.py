@@ -33,8 +33,9 @@ class EvaluationConfig:
     """Trials of each kind, in environments that count trials (goals of a task) instead of episodes."""
     stochastic: bool = True
     """Also measure the policy with its exploration noise."""
-    metric: str = "return"
-    """What `best` maximises: a name as in summary.json."""
+    metric: str | None = "return"
+    """By what a policy is the `best`: a name as in summary.json. The highest is the best; of costs, such as `fell`, the
+    lowest. Null: nothing that is measured says which one is, and there is no `best`."""
     max_steps: Count = 10_000
     """Episodes longer than this are cut, for tasks without a time limit."""
     env: dict[str, Any] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Stops training on the first NaN or infinity, with one sentence that says where it came from.
 
-The checks cost one reduction per variable and iteration; the search for the culprit runs only after one failed.
+The checks cost one reduction per variable and iteration, and their outcome is one number; the search for the culprit
+runs only where that number says that there may be one.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -31,6 +32,12 @@ class NotFiniteError(SentenceError):
 
 
 ADVICE = "lower algorithm.learning_rate"
+
+
+def all_finite(tensors: Iterable[Tensor]) -> Tensor:
+    """Whether the floating point numbers among the tensors are finite, still on their device. A sum that overflows says
+    no too: look closer before anything is said."""
+    return torch.isfinite(torch.stack([each.sum() for each in tensors if each.dtype.is_floating_point])).all()
 
 
 def check_rollout(ws: Workspace, spec: EnvSpec, first_step: int, prefix: str = "") -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +25,9 @@ MakeEnv = Callable[[str, int], VecEnv]
 class Trial(Protocol):
     """Who is told of evaluations and may end a run for them: an Optuna trial, or anything like it."""
 
-    def report(self, value: float, step: int) -> None: ...
+    def report(self, value: float, step: int) -> None:
+        """The evaluation metric as it is; a study of costs is one that minimises."""
+
     def should_prune(self) -> bool: ...
 
 
@@ -35,6 +38,8 @@ class Judge:
         """`env` is the one trained in."""
         self.config, self.cast, self.device, self.make_env = config, cast, env.device, make_env
         self._instances = evaluation_instances(env.spec, config.evaluation.episodes)
+        self.lower_is_better = config.evaluation.metric in env.spec.costs
+        """Whether the evaluation metric is a cost."""
         self.best: dict[str, Any] = {}
         self.last: dict[str, Any] = {}
         self.evaluations_since_best = 0
@@ -57,18 +62,15 @@ class Judge:
             return None
         with self.cast.resting():
             result = evaluate(env, self._actor, config)
-        if config.metric not in result:
+        if config.metric is not None and config.metric not in result:
             raise ValueError(f"evaluation.metric is {config.metric!r}; the evaluation has {sorted(result)}")
         self.last = result | {"steps": steps}
-        if not self.best or not result[config.metric] <= self.best[config.metric]:  # so that NaN never stays the best
-            self.best = dict(self.last)
-            self.evaluations_since_best = 0
-        else:
-            self.evaluations_since_best += 1
         told = " ".join(f"{k} {v:.4g}" for k, v in sorted(result.items()) if "/" not in k)
         log.info("step %d: evaluation %s", steps, told)
-        if self.trial is not None:
-            self.trial.report(float(result[config.metric]), steps)
+        if config.metric is not None:
+            self._compare(config.metric)
+            if self.trial is not None:
+                self.trial.report(float(result[config.metric]), steps)
         return result
 
     def verdict(self, is_early: bool = True) -> str | None:
@@ -76,8 +78,10 @@ class Judge:
         stop, metric = self.config.stop, self.config.evaluation.metric
         if stop.patience and self.evaluations_since_best >= stop.patience:
             return "patience"
-        if stop.threshold is not None and metric in self.last and self.last[metric] >= stop.threshold:
-            return "threshold"
+        if stop.threshold is not None and metric in self.last:
+            value = self.last[metric]
+            if value <= stop.threshold if self.lower_is_better else value >= stop.threshold:
+                return "threshold"
         if self.trial is not None and is_early and self.trial.should_prune():
             return "pruned"
         return None
@@ -89,7 +93,7 @@ class Judge:
         """
         if self.make_env is None or not self._can_film:
             return
-        from gaitway.envs.pictures.scene import Camera, CameraError  # knows MuJoCo, which not every run needs
+        from gaitway.envs.pictures.scene import Camera, CameraError, send_off  # knows MuJoCo, which not every run needs
 
         video = self.config.video
         try:
@@ -98,7 +102,7 @@ class Judge:
                 self.make_env("evaluation", 1) as env,
                 Camera(env, 0, video.camera, video.quality) as draw,
             ):
-                act = self._actor(False)
+                act, command = self._actor(False), send_off(env)
                 film = start_film(
                     env,
                     act,
@@ -107,7 +111,7 @@ class Judge:
                     size=video.size,
                     annotations=video.annotations,
                     seed=0,
-                    caption=_caption(env, act, steps) if video.annotations else (),
+                    caption=_caption(env, act, steps, command) if video.annotations else (),
                     draw=draw,
                 )
         except CameraError as error:
@@ -144,11 +148,29 @@ class Judge:
             self.env.close()
             self.env = None
 
+    def _compare(self, metric: str) -> None:
+        """Let `last` be the best if it is."""
+        if not self.best or self._is_better(self.last[metric], self.best[metric]):
+            self.best = dict(self.last)
+            self.evaluations_since_best = 0
+        else:
+            self.evaluations_since_best += 1
+
+    def _is_better(self, value: float, best: float) -> bool:
+        """NaN never is, and any number is better than it."""
+        if math.isnan(best):
+            return not math.isnan(value)
+        return value < best if self.lower_is_better else value > best
+
     def _actor(self, stochastic: bool) -> InferencePolicy | CastPolicy:
         return self.cast.inference(stochastic, stream(self.config.seed, "evaluation", self.device))
 
 
-def _caption(env: VecEnv, act: InferencePolicy | CastPolicy, steps: int | None) -> Caption:
-    """Environment and steps, and what the policy is about at the moment, where it can tell."""
-    known = (env.spec.id,) if steps is None else (env.spec.id, f"{steps:,} steps")
+def _caption(
+    env: VecEnv, act: InferencePolicy | CastPolicy, steps: int | None, command: Sequence[float] | None
+) -> Caption:
+    """Environment, steps and the command of a legged robot, and what the policy is about at the moment, where it can
+    tell."""
+    known = [env.spec.id] + ([] if steps is None else [f"{steps:,} steps"])
+    known += [] if command is None else [f"command {', '.join(f'{each:g}' for each in command)}"]
     return captioned(act, known)

@@ -36,7 +36,7 @@ from gaitway.runners.progress import Progress
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner import Runner
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.upkeep import Snapshot, counted_steps, first_observation, to_numbers
+from gaitway.runners.upkeep import Snapshot, counted_steps, first_observation
 
 log = logging.getLogger("gaitway")
 
@@ -184,15 +184,16 @@ class OffPolicyRunner(Runner):
                 if not self.rewards.is_plain:
                     self.rewards.annotate(self.rollout, ("drawn",))  # so that the log shows all of them
                     found = merged(found, self.rewards.update(self.rollout, self._now))
-                numbers = to_numbers(found) | self.cast.metrics()
+            told = self._read(found)
+            numbers = dict(zip(found, told["learnt"], strict=True)) | self.cast.metrics()
+            with self.upkeep.timed("learn"):
                 self.policy.update_normalisers(self.rollout)
             self.iteration += 1
-            if self.config.finite_checks:
-                with self.upkeep.timed("log"):
-                    self._check(numbers, first_step)
+            if self._is_suspicious(told, numbers):
+                self._check(numbers, first_step)
         with self.upkeep.timed("log"):
-            self.episodes.add(self.rollout)
-            self._log(numbers)
+            self.episodes.take(self.rollout, told)
+            self._log(numbers, self.episodes.metrics(self.rollout, told))
         self.upkeep.between_iterations(first_step, self.env_steps, is_last=self.env_steps >= target)
 
     def _play_and_learn(self) -> None:
@@ -261,9 +262,9 @@ class OffPolicyRunner(Runner):
         self._check_learnt(numbers, "lower the learning rates of algorithm")
         check_rollout(self.rollout, self.env.spec, first_step)
 
-    def _log(self, numbers: dict[str, float]) -> None:
+    def _log(self, numbers: dict[str, float], figures: dict[str, float]) -> None:
         counts = {"updates": float(self.updates), "replay_size": float(self.replay.size * here().size)}
-        self.upkeep.log(self.env_steps, self.iteration, numbers | counts, self.rollout)
+        self.upkeep.log(self.env_steps, self.iteration, numbers | counts | self.env.counted(), figures)
 
     def _snapshot(self) -> Snapshot:
         assert self.journal is not None

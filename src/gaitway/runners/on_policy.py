@@ -107,18 +107,18 @@ class OnPolicyRunner(Runner):
                 raise
             with self.upkeep.timed("learn"):
                 more = self._annotate(now)
-                numbers = to_numbers(merged(self.algorithm.update(self.rollout, now), more))
+                learnt = merged(self.algorithm.update(self.rollout, now), more)
             self.cast.collected(self.rollout, 0, self.rollout.T)
-            numbers |= self.cast.metrics()
+            told = self._read(learnt)
+            numbers = dict(zip(learnt, told["learnt"], strict=True)) | self.cast.metrics()
             self.iteration += 1
             self.env_steps += counted_steps(self.rollout)
-            if self.config.finite_checks:
-                with self.upkeep.timed("log"):
-                    check_rollout(self.rollout, self.env.spec, first_step)
-                    self._check_learnt(numbers)
+            if self._is_suspicious(told, numbers):
+                check_rollout(self.rollout, self.env.spec, first_step)
+                self._check_learnt(numbers)
         with self.upkeep.timed("log"):
-            self.episodes.add(self.rollout)
-            self._log(numbers)
+            self.episodes.take(self.rollout, told)
+            self._log(numbers, self.episodes.metrics(self.rollout, told))
         self.upkeep.between_iterations(first_step, self.env_steps, is_last=self.env_steps >= target)
 
     def _pretrain(self, pretraining: Pretraining, now: Now, target: int) -> None:
@@ -156,5 +156,5 @@ class OnPolicyRunner(Runner):
         self.rewards.annotate(self.rollout)
         return self.rewards.update(self.rollout, now)
 
-    def _log(self, numbers: dict[str, float]) -> None:
-        self.upkeep.log(self.env_steps, self.iteration, numbers, self.rollout)
+    def _log(self, numbers: dict[str, float], figures: dict[str, float]) -> None:
+        self.upkeep.log(self.env_steps, self.iteration, numbers | self.env.counted(), figures)

@@ -35,6 +35,7 @@ SAFETY = 0.7
 """How much of a duration counts that was extrapolated to more instances."""
 PROBED_STEPS = 4
 RETURNS = "the returns of zero and random actions"
+DURATION = "the duration, which is said once training has begun"
 REHEARSED_S = 0.5
 """Seconds of learning that a duration stands on."""
 
@@ -57,7 +58,7 @@ class Pace:
 class Report:
     """What `preflight.json` says."""
 
-    metric: str
+    metric: str | None
     returns: dict[str, Score] = field(default_factory=dict)
     """Of `zero` and `random` actions."""
     scores: dict[str, Score] = field(default_factory=dict)
@@ -115,7 +116,9 @@ class Preflight:
         """Returns and duration. `make_runner` makes a runner that may be thrown away; None: there is none."""
         with _leaving_no_trace():
             try:
-                if Trials.of(self.spec) is None:
+                if self.spec.one_per_process:
+                    self.report.skipped.append(f"{RETURNS}, and {DURATION}: the simulator runs once per process")
+                elif Trials.of(self.spec) is None:
                     self._play(make_env, make_runner)
                 else:
                     self.report.skipped.append(f"{RETURNS}, because the task counts trials")
@@ -172,19 +175,18 @@ class Preflight:
 
     def _rehearse(self, make_runner: Callable[[], AbstractContextManager[Runner]] | None) -> None:
         """Play and learn a little, to know how long it takes."""
-        what = "the duration, which is said once training has begun"
         if make_runner is None or self.pace.making_s > self.left:
-            self._skip(what)
+            self._skip(DURATION)
             return
         with make_runner() as runner:
             deadline = time.perf_counter() + 0.6 * self.left
             rows = getattr(getattr(runner, "stage", None), "rows", 1)
             if 3 * rows * self._batch_s > 0.6 * self.left:
-                self._skip(what)
+                self._skip(DURATION)
                 return
             self._steps_per_second = _rate(runner, deadline)
         if self._steps_per_second is None:
-            self._skip(what)
+            self._skip(DURATION)
 
     def _skip(self, what: str) -> None:
         limit = "10 s" if self.dry else "2 % of the run"

@@ -6,7 +6,9 @@ A leaf class says how it begins, what an iteration is and what its state is; the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import logging
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,14 +25,17 @@ from gaitway.rewards.source import Rewards, RewardSource
 from gaitway.runners.cast import Cast
 from gaitway.runners.checkpoint import Attachments, parameters_sha256
 from gaitway.runners.description import check_objects, write_files, write_run
-from gaitway.runners.finite import ADVICE, check_update
+from gaitway.runners.finite import ADVICE, all_finite, check_update
 from gaitway.runners.judge import MakeEnv, Trial
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
+from gaitway.runners.readout import read_at_once, stacked
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
 from gaitway.runners.stage import Stage
 from gaitway.runners.upkeep import Snapshot, Upkeep
+
+log = logging.getLogger("gaitway")
 
 UNREACHED = 2**62
 """Steps at which nothing ends."""
@@ -80,6 +85,13 @@ class Runner:
         self.cast = Cast(self.policy, cast, self.config.seed)
         self.rewards = Rewards(rewards, env.device, getattr(algorithm, "reward_groups", {}))
         self.folder = RunFolder.create(folder) if isinstance(folder, str | Path) else folder
+        if env.spec.one_per_process and make_env is not None:
+            log.warning(
+                "%s runs once per process: there are no evaluations and no films; `gaitway eval` judges the run "
+                "afterwards",
+                env.spec.id,
+            )
+            make_env = None
         self.make_env = make_env
         self.iteration = 0
         self.env_steps = 0
@@ -140,8 +152,12 @@ class Runner:
     def learn(self, steps: int | None = None, trial: Trial | None = None) -> dict[str, Any]:
         """Train for `steps` more environment steps (default: up to the planned total); returns the summary.
 
-        Evaluations are reported to `trial`, an Optuna trial for example, which may end the run (`pruned`).
+        `trial`, an Optuna trial for example, is told the evaluation metric and may end the run (`pruned`).
         """
+        if trial is not None and self.config.evaluation.metric is None:
+            raise ValueError(
+                "a trial is told of evaluation.metric, which is null; name a result of the evaluation, such as return"
+            )
         self.upkeep.judge.trial = trial
         target = self.config.total_steps if steps is None else self.env_steps + checked_steps(steps)
         folder = self.folder if here().is_first else None
@@ -255,6 +271,26 @@ class Runner:
     def _further(self) -> dict[str, Any]:
         """What is learnt besides the policy, by name: reward sources and further agents of the cast."""
         return self.rewards.modules() | self.cast.modules()
+
+    def _read(self, learnt: Mapping[str, Tensor]) -> dict[str, list[float]]:
+        """All numbers of an iteration, which the host waits for once: what was `learnt`, episodes and metrics of the
+        rollout, and whether everything is finite."""
+        with self.upkeep.timed("log"):
+            asked = {"learnt": stacked(learnt), **self.episodes.count(self.rollout)}
+            asked["means"] = self.episodes.means(self.rollout)
+            if self.config.finite_checks:
+                asked["finite rollout"] = all_finite(self.rollout[name] for name in self.rollout)
+                further = (each.detach() for module in self._further().values() for each in module.parameters())
+                asked["finite parameters"] = all_finite((*self.algorithm.flat_parameters(), *further))
+        with self.upkeep.timed("learn"):  # until the device has learnt
+            return read_at_once(asked)
+
+    def _is_suspicious(self, told: Mapping[str, list[float]], numbers: Mapping[str, float]) -> bool:
+        """Whether something of an iteration may not be finite; always False without finite checks."""
+        if not self.config.finite_checks:
+            return False
+        known = (*told["finite rollout"], *told["finite parameters"])
+        return not all(known) or not all(math.isfinite(value) for value in numbers.values())
 
     def _check_learnt(self, numbers: dict[str, float], advice: str = ADVICE) -> None:
         """Refuse parameters and metrics that are not finite."""

@@ -16,7 +16,7 @@ class StopConfig:
     """Rules that end a run before its last step; both look at the evaluation."""
 
     threshold: Number | None = None
-    """Stop once the evaluation metric reaches this."""
+    """Stop once the evaluation metric reaches this, from below or, if it is a cost, from above."""
     patience: WholeNumber = 0
     """Stop after this many evaluations without a new best; 0 for never."""
 
@@ -38,3 +38,11 @@ class RunnerConfig:
     """Stop on the first number that is not finite."""
     stagger_timeouts: bool = False
     """Spread the first time-outs over the instances, so that episodes do not end in step."""
+
+    def __post_init__(self) -> None:
+        rule = "threshold" if self.stop.threshold is not None else "patience" if self.stop.patience else None
+        if rule is not None and self.evaluation.metric is None:
+            raise ValueError(
+                f"stop.{rule} looks at evaluation.metric, which is null; name a result of the evaluation, such as "
+                f"evaluation.metric=return, or leave stop.{rule} out"
+            )

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 DOMINANT = 0.9
 """The share of a reward part of which one is warned."""
+FAULTY, SOME_FAULTS = 1e-4, 10
+"""The share of steps in which physics may fail, and how many failures one waits for before one speaks of it."""
 NAMED = 5
 """Components that a sentence names."""
 
@@ -19,16 +21,17 @@ NAMED = 5
 def warnings_of(found: Baselines, config: RunnerConfig) -> list[str]:
     """What is suspicious about a task, a sentence each."""
     metric, threshold = config.evaluation.metric, config.stop.threshold
+    sign, stricter = (-1.0, "lower") if metric in found.spec.costs else (1.0, "higher")
     said = []
     scores = found.scores(metric)
     for name, score in scores.items():
-        if threshold is not None and score.mean + score.noise >= threshold:
+        if threshold is not None and sign * score.mean + score.noise >= sign * threshold:
             said.append(
                 f"stop.threshold is {threshold:g}, and {name} actions reach a {metric} of {score.mean:.4g} ± "
-                f"{score.noise:.2g}: training would end before anything is learnt; use a higher threshold"
+                f"{score.noise:.2g}: training would end before anything is learnt; use a {stricter} threshold"
             )
     zero, random = scores.get("zero"), scores.get("random")
-    if zero is not None and random is not None and zero.mean - zero.noise > random.mean + random.noise:
+    if zero is not None and random is not None and sign * (zero.mean - random.mean) > zero.noise + random.noise:
         said.append(
             f"doing nothing scores best so far, with a {metric} of {zero.mean:.4g} ± {zero.noise:.2g} against "
             f"{random.mean:.4g} ± {random.noise:.2g} of random actions: see that the task pays for more than resting"
@@ -65,16 +68,28 @@ def _observation_warnings(found: Baselines) -> list[str]:
     return [f"observed and never moving, with zero and with random actions: {named}"]
 
 
-def unbeaten(stored: Mapping[str, Any], best: Mapping[str, Any], steps: int) -> str | None:
-    """What to say where the `best` evaluation does not beat what `preflight.json` holds; None where it does."""
+def faulty(faults: int, steps: int, id: str) -> str | None:
+    """What to say where physics failed in so many of all steps; None where that is rare."""
+    if faults < SOME_FAULTS or faults <= FAULTY * steps:
+        return None
+    return (
+        f"physics of {id} failed in {faults} of {steps:,} steps, more than 1 in {1 / FAULTY:,.0f}: do not trust it; "
+        "use a shorter time step, softer gains or smaller actions (env.options.timestep, action_limit)"
+    )
+
+
+def unbeaten(stored: Mapping[str, Any], best: Mapping[str, Any], steps: int, is_cost: bool = False) -> str | None:
+    """What to say where the `best` evaluation does not beat what `preflight.json` holds; None where it does. `is_cost`:
+    less of the metric is better."""
     metric, scores = stored.get("metric", "return"), stored.get("scores") or {}
     if not scores or metric not in best:
         return None
-    name = max(scores, key=lambda each: scores[each]["mean"])
+    sign = -1.0 if is_cost else 1.0
+    name = max(scores, key=lambda each: sign * scores[each]["mean"])
     bar = scores[name]
     spread = best.get(f"{metric}_std", 0.0)  # an evaluation tells it of the return
     noise = 2.0 * spread / max(bar["episodes"], 1) ** 0.5
-    if best[metric] - noise > bar["mean"] + bar["noise"]:
+    if sign * (best[metric] - bar["mean"]) > noise + bar["noise"]:
         return None
     return (
         f"a third of the run is over, and {name} actions are not beaten: at step {steps:,} the best {metric} is "

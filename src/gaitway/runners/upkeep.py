@@ -36,9 +36,10 @@ from gaitway.runners.forecast import Forecast
 from gaitway.runners.judge import Judge, MakeEnv
 from gaitway.runners.logger import Logger
 from gaitway.runners.progress import Progress
+from gaitway.runners.readout import stacked
 from gaitway.runners.run_folder import RunFolder
 from gaitway.runners.runner_config import RunnerConfig
-from gaitway.runners.suspicions import unbeaten
+from gaitway.runners.suspicions import faulty, unbeaten
 from gaitway.version import __version__
 
 log = logging.getLogger("gaitway")
@@ -97,6 +98,7 @@ class Upkeep:
         self._forecast: Forecast | None = None
         self._summarised = True
         """Whether summary.json says what was last to be written there."""
+        self._told_of_faults = False
         self._iteration = 0
         self.numbers: Mapping[str, float] = {}
         """What the last iteration said."""
@@ -130,12 +132,15 @@ class Upkeep:
                 write_failure(path, error, rollout, self.folder.checkpoints / "last")
             raise
 
-    def log(self, steps: int, iteration: int, numbers: Mapping[str, float], rollout: Workspace | None = None) -> None:
-        """One line of metrics: what the algorithm said, finished episodes and the environment's own figures."""
+    def log(
+        self, steps: int, iteration: int, numbers: Mapping[str, float], figures: Mapping[str, float] | None = None
+    ) -> None:
+        """One line of metrics: what the algorithm said, then `figures` of finished episodes and the environment."""
         self.seconds = time.perf_counter() - self._started
         metrics = {name if "/" in name else f"train/{name}": value for name, value in numbers.items()}
-        if rollout is not None:
-            metrics |= self.episodes.metrics(rollout)
+        if figures is not None:
+            metrics |= figures
+            self._warn_of_faults()
         if not self.ranks.is_alone:
             metrics = means_over_ranks(self.ranks.exchange(metrics))
         self._iteration, self.numbers = iteration, metrics
@@ -205,10 +210,16 @@ class Upkeep:
             self._warn_if_unbeaten(steps)
         self.write_summary(steps)
 
+    def _warn_of_faults(self) -> None:
+        sentence = None if self._told_of_faults else faulty(self.episodes.faults, self.episodes.steps, self.env.spec.id)
+        if sentence is not None:
+            log.warning("%s", sentence)
+            self._told_of_faults = True
+
     def _warn_if_unbeaten(self, steps: int) -> None:
         assert self.folder is not None
         try:
-            sentence = unbeaten(self.folder.read_preflight(), self.judge.best, steps)
+            sentence = unbeaten(self.folder.read_preflight(), self.judge.best, steps, self.judge.lower_is_better)
         except (ValueError, TypeError, KeyError) as error:  # a damaged file ends no run
             log.debug("nothing to compare with: %s", error)
             return
@@ -341,8 +352,4 @@ def crossed(before: int, after: int, interval: int) -> bool:
 
 def to_numbers(metrics: Mapping[str, Tensor]) -> dict[str, float]:
     """All metrics as Python floats, with one transfer from the device."""
-    if not metrics:
-        return {}
-    device = next(iter(metrics.values())).device
-    values = torch.stack([value.detach().to(device, torch.float32).reshape(()) for value in metrics.values()])
-    return dict(zip(metrics, values.tolist(), strict=True))
+    return dict(zip(metrics, stacked(metrics).tolist(), strict=True))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gaitway.agents.action_range import ActionRange
 from gaitway.core.config import from_config
-from gaitway.core.ranges import Count
+from gaitway.core.ranges import Count, WholeNumber
 from gaitway.core.ranks import here
 from gaitway.core.seeding import stream
 from gaitway.envs.tasks.skills.goal_spaces import rank
@@ -34,8 +34,8 @@ class TaskCurriculum:
 
     `estimate_joint_spaces` (gmm or kmeans) lets the estimates try goals where features were visited together, instead
     of goals over the whole range. The other options are those of `CurriculumConfig`. With `eval_mode: rollouts` success
-    is that of the last evaluation, so reviews follow evaluations. Processes that train together review means of what
-    each of them found, and decide alike.
+    is that of the last evaluation, so reviews follow evaluations, which come every `evaluation_interval` steps of the
+    run. Processes that train together review means of what each of them found, and decide alike.
     """
 
     name = "curriculum"
@@ -45,6 +45,7 @@ class TaskCurriculum:
         algorithm: Any,
         interval: Count | None = 100_000,
         estimate_joint_spaces: str | None = None,
+        evaluation_interval: WholeNumber | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(algorithm, MultitaskSAC):
@@ -55,7 +56,15 @@ class TaskCurriculum:
             check_joint_space(estimate_joint_spaces)
         self.algorithm, self.interval, self.joint_space = algorithm, interval, estimate_joint_spaces
         self.config = from_config(CurriculumConfig, options, "callbacks.curriculum")
-        self.curriculum = Curriculum(algorithm.facts.groups, self.config)
+        if evaluation_interval == 0 and self._follows_evaluations:
+            raise ValueError(
+                "reviews follow evaluations (eval_mode: rollouts, or interval: null), and evaluation.interval is 0, "
+                "for only at the end; set it to the environment steps between reviews, such as 100000"
+            )
+        tasks = algorithm.facts.tasks
+        self.curriculum = Curriculum(
+            algorithm.facts.groups, self.config, name_of=lambda task: tasks.name_of(tasks.key_of(task))
+        )
         self.measured: dict[str, float] = {}
         """Success in the last evaluation."""
         self.running: dict[str, float] = {}
@@ -69,10 +78,9 @@ class TaskCurriculum:
         self._set(moment)
 
     def after_iteration(self, moment: Any) -> None:
-        lately = _by_task(moment.numbers, "env/success/")
-        self.running |= {task: min(share, 1.0) for task, share in lately.items()}  # a mean of ones may be rounded up
+        self.running |= _by_task(moment.numbers, "env/success/")
         steps, last = moment.now.env_steps, self.reviewed or 0
-        if self.interval and self.config.eval_mode != "rollouts" and steps // self.interval > last // self.interval:
+        if self.interval and not self._follows_evaluations and steps // self.interval > last // self.interval:
             self._review(moment)
             self._set(moment)
         self._show_evaluation(moment)
@@ -83,9 +91,13 @@ class TaskCurriculum:
         by_rank = {n: [p for task, p in self.measured.items() if rank(task) == n] for n in ranks}
         moment.log({f"eval/success_rank/{n}": sum(found) / len(found) for n, found in by_rank.items()})
         log.info("success by rank: %s", " ".join(f"{n}: {sum(p) / len(p):.3f}" for n, p in by_rank.items()))
-        if self.interval is None or self.config.eval_mode == "rollouts":
+        if self._follows_evaluations:
             self._review(moment)
             self._set(moment)
+
+    @property
+    def _follows_evaluations(self) -> bool:
+        return self.interval is None or self.config.eval_mode == "rollouts"
 
     def _review(self, moment: Any) -> None:
         tasks = list(self.curriculum.weights)

@@ -31,9 +31,10 @@ from gaitway.skills.frozen_policy import (
     export,
     read_inputs,
     read_policy,
+    robot_of,
     usable,
 )
-from gaitway.skills.places import CONTINUOUS_SKILLS
+from gaitway.skills.places import CONTINUOUS_SKILLS, find_skill_file
 
 KIND = CONTINUOUS_SKILLS
 INPUTS = ("observation", "skill")
@@ -72,8 +73,7 @@ class ContinuousSkills(FrozenPolicy):
     @classmethod
     def load(cls, path: str | Path) -> ContinuousSkills:
         """The skills at `path`, or those of a run folder."""
-        folder = Path(path)
-        state, meta = load_state(folder / KIND if (folder / KIND).is_dir() else folder, kind=KIND)
+        state, meta = load_state(find_skill_file(path, (KIND,)), kind=KIND)
         with usable(path):
             inputs = read_inputs(meta)
             _check_contents(meta["robot"], inputs, state["points"])
@@ -99,7 +99,7 @@ class ContinuousSkills(FrozenPolicy):
             points = embedding(torch.eye(config.n_skills, device=policy.places.device)).cpu()
         return cls(
             **export(config, spec, inputs, base.state_dict()),
-            robot=spec.facts.get("skills", {}).get("robot", spec.id),
+            robot=spec.facts.get("skills", {}).get("robot") or robot_of(spec) or spec.id,
             points=points,
             control_dt=spec.control_dt,
             **known,

@@ -59,13 +59,14 @@ def estimate_controllability(
     features = drawn["obs/gs_observation"].cpu().numpy().astype(np.float64)
     obs = {name.removeprefix("obs/"): value for name, value in drawn.items() if name.startswith("obs/")}
     like = obs["task"]
-    draw: Callable[[int, torch.Generator], np.ndarray] = partial(uniform_goals, facts.space)
+    draw: Callable[..., np.ndarray] = partial(uniform_goals, facts.space)
     if joint_space is not None:
         visited = _visited_features(replay, generator)
         draw = estimate_joint_spaces(joint_space, visited, facts.space, generator).draw
+    zero_twist = bool(policy.spec.options.get("zero_twist_goals", False))
     r, q = {}, {}
     for task in tasks:
-        goals = goals_from(facts.tasks, task, features, draw(len(features), generator))
+        goals = goals_from(facts.tasks, task, features, draw(len(features), generator, zero_twist))
         obs |= {name: torch.from_numpy(getattr(goals, name)).to(like.device) for name in ("desired_goal", "task")}
         action = policy.mean_action(policy.network_input(obs, "actor"))
         values = policy.values(policy.critic, policy.network_input(obs, "critic"), action).cpu()

@@ -67,11 +67,14 @@ class Curriculum:
 
     Tasks are written in group spelling everywhere, groups in the order given; `weights` lists them by rank, then in the
     order of combinations. Nothing here knows environments or networks: success comes in, weights go out.
+
+    Groups may overlap so that several combinations control the same features ("0+3" does what "0,3" does). `name_of`
+    then says under which of its names such a task is practised; the others are left out.
     """
 
-    def __init__(self, groups: Sequence[str], config: CurriculumConfig) -> None:
+    def __init__(self, groups: Sequence[str], config: CurriculumConfig, name_of: Callable[[str], str] = str) -> None:
         self.groups = _checked_groups(groups)
-        self.config = config
+        self.config, self.name_of = config, name_of
         self._place = {group: place for place, group in enumerate(self.groups)}
         first = len(self.groups) if config.feature_rank == "max" else config.feature_rank
         if first > len(self.groups):
@@ -79,7 +82,7 @@ class Curriculum:
                 f"feature_rank is {first}, but there are {len(self.groups)} groups, {list(self.groups)}; "
                 f"use 1 to {len(self.groups)}, or 'max'"
             )
-        tasks = combinations(self.groups, first, first)
+        tasks = list(dict.fromkeys(map(name_of, combinations(self.groups, first, first))))
         weight = 1.0 / len(tasks) if config.weighting.startswith("lp") else 1.0
         self.weights: dict[str, float] = dict.fromkeys(tasks, weight)
         """Task -> how often it is to be drawn; after a review they add up to 1."""
@@ -167,7 +170,8 @@ class Curriculum:
             for group in self.groups[self._place[chosen[-1]] + 1 :]:
                 candidate = ",".join([*chosen, group])
                 parents = subsets_below(candidate)
-                if candidate not in performance and controllable.issuperset(parents):
+                is_new = candidate not in performance and controllable.issuperset(parents)
+                if is_new and self.name_of(candidate) == candidate:
                     optimistic[candidate] = math.prod(performance[parent] for parent in parents)
         ranked = sorted(optimistic, key=lambda task: (-optimistic[task], *self._order(task)))
         return tuple(ranked[: config.max_new_tasks])

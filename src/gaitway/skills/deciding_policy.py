@@ -31,7 +31,7 @@ from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.nn.trunks import TrunkKind
 from gaitway.skills.frozen_policy import FrozenPolicy, SkillFileError
 from gaitway.skills.low_level import LowLevel
-from gaitway.skills.places import is_shipped
+from gaitway.skills.places import GOAL_SKILLS, is_shipped
 
 DECISION, PHASE, MEMORY = "decision", "decision/phase", "decision/memory"
 INTERVAL = 5
@@ -204,9 +204,9 @@ class DecidingPolicy(StatefulPolicy):
 def frozen_skills(kind: type[FrozenPolicy], config: DecidingConfig) -> Any:
     """The skills that a configuration names."""
     if config.skills is None:
+        ours = "one that comes with the library (agent.skills=walker), " if kind.kind == GOAL_SKILLS else ""
         raise SkillFileError(
-            "agent.skills names no skill file; name one that comes with the library (agent.skills=walker), the folder "
-            "of a pre-training or of a skill file"
+            f"agent.skills names no skill file; name {ours}the folder of a pre-training or of a skill file"
         )
     own = speaker().folder
     if not is_shipped(config.skills) and not (own and os.path.realpath(config.skills) == os.path.realpath(own)):

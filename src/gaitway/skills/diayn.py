@@ -42,6 +42,7 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 class DIAYNConfig(SoftConfig):
     """DIAYN: skills that can be told apart, without any reward of the environment."""
 
+    one_step_because = "the reward changes as the discriminator learns"
     name: Literal["diayn"] = "diayn"
     update_ratio: Positive = 0.1
     tau: PositiveShare = 0.01
@@ -51,11 +52,6 @@ class DIAYNConfig(SoftConfig):
     add_p_z: bool = True
     """Subtract log p(z), the logarithm of 1 / n_skills, so that guessing earns 0; without it every step costs, and an
     early end pays."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; the reward changes as the discriminator learns, use n_step=1")
 
 
 class DIAYN(SoftAlgorithm):

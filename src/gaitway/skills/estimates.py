@@ -148,10 +148,11 @@ class JointSpace:
     def __init__(self, space: GoalSpace, fitted: list[int], model: GaussianMixture | Tensor | None) -> None:
         self.space, self.fitted, self.model = space, fitted, model
 
-    def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
+    def draw(self, count: int, generator: torch.Generator, zero_twist: bool = False) -> np.ndarray:
         """`count` proposals [count, size] in [-1, 1], as `uniform_goals` gives them: points of the mixture, or every
-        centre as often as any other; features that were not fitted are uniform."""
-        goals = uniform_goals(self.space, count, generator)
+        centre as often as any other; features that were not fitted are uniform. With `zero_twist` angles that wrap are
+        0, whatever was visited."""
+        goals = uniform_goals(self.space, count, generator, zero_twist)
         if self.model is None:
             return goals
         if isinstance(self.model, GaussianMixture):
@@ -163,6 +164,8 @@ class JointSpace:
             ]
             points = self.model[torch.cat(order)[:count].cpu()]
         goals[:, self.fitted] = points.clamp(-1.0, 1.0).numpy()
+        if zero_twist:
+            goals[:, self.space.twist] = 0.0
         return goals
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from gaitway.core.config import did_you_mean
 from gaitway.core.files import save_state
+from gaitway.envs.robots.registry import ROBOTS
 from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.trunks import Network
 
@@ -248,6 +249,14 @@ def usable(path: str | Path) -> Iterator[None]:
         raise SkillFileError(
             f"{path} is not a skill file that can be used: {lacks}{reason}; export it again"
         ) from error
+
+
+def robot_of(spec: EnvSpec) -> str | None:
+    """The robot of the library that an environment has: by the goals it states, by the robot whose features it shows,
+    or by an id `<robot>/<task>`; None where it is another one or nobody says."""
+    stated = (spec.facts.get("skills", {}).get("robot"), spec.facts.get("robot"), spec.id.partition("/")[0])
+    name = next(name for name in stated if isinstance(name, str))
+    return name if name in ROBOTS else None
 
 
 def component_names(spec: EnvSpec, group: str) -> tuple[str, ...]:

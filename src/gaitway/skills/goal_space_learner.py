@@ -6,18 +6,17 @@ and targets are the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from gaitway.algorithms.algorithm import Batch, PositiveCoefficient
 from gaitway.algorithms.engine import Engine, FlatParameters
-from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw, ReplayAlgorithm, ReplayConfig, unset_loss
+from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm, ReplayConfig, unset_loss
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Positive, PositiveShare
-from gaitway.core.workspace import Variable
 from gaitway.nn.ensemble import constant_twin
 from gaitway.nn.task_goal_critics import TaskGoalCritics
 from gaitway.skills.deciding_policy import DECISION, learn_from_decisions
@@ -29,6 +28,7 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 class GoalSpaceLearnerConfig(ReplayConfig):
     """Goals for frozen skills, learnt from the environment's reward."""
 
+    one_step_because = "a transition lasts up to the next decision, which agent.interval sets"
     tau: PositiveShare = 0.005
     """How far the target follows at each update."""
     goal_learning_rate: PositiveCoefficient = 3e-4
@@ -36,11 +36,6 @@ class GoalSpaceLearnerConfig(ReplayConfig):
     temperature_learning_rate: Positive = 1e-4
     dense: bool = True
     """Learn from every step, up to the next decision (DynE); false: from decisions alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; a transition lasts up to the next decision, use agent.interval")
 
 
 class GoalSpaceLearner(ReplayAlgorithm):
@@ -83,11 +78,6 @@ class GoalSpaceLearner(ReplayAlgorithm):
         self.constant_critic: TaskGoalCritics = constant_twin(policy.critic)
         """The critics as the policies see them: gradients flow through them, not into them."""
         self.critic_engine.loss = self.execution.compiled(self._critic_loss)
-
-    def keep(self, variables: Mapping[str, Variable], groups: Sequence[str], rewards: AnnotatedRewards) -> None:
-        """What the replay keeps: of the observations those that decisions depend on, not those of the skills."""
-        asked = [name for name in groups if f"env/obs/{name}" in rewards.reads]
-        super().keep(variables, asked, rewards)
 
     def decided(self, index: Tensor) -> Batch:
         """The drawn transitions with what was decided: `space` [n, D], one-hot, and `goal` [n, G]."""

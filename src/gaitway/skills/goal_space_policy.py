@@ -19,6 +19,7 @@ from gaitway.agents.soft_actor_critic import LogStd
 from gaitway.core.config import configuration
 from gaitway.core.ranges import INCREASING, Count, Share, WholeNumber
 from gaitway.core.seeding import fill
+from gaitway.envs.misfit import heading_option
 from gaitway.envs.vec_env import EnvSpec, Observation
 from gaitway.functional.direct_goal_spaces import proposed_goals
 from gaitway.nn.task_goal_critics import TaskGoalCritics
@@ -51,6 +52,8 @@ class GoalSpaceConfig(DecidingConfig):
     """Numbers of features that nobody sets goals for: they are asked to the centre of their ranges."""
     log_std_range: Annotated[tuple[LogStd, LogStd], INCREASING] = (-5.0, 2.0)
     """Bounds of the logarithm of the goals' standard deviation, before squashing."""
+    published_scale: bool = False
+    """Start the critics' layers after the first smaller by 1 / sqrt(2), as those of the published double critic do."""
 
 
 class GoalSpacePolicy(DecidingPolicy):
@@ -99,6 +102,7 @@ class GoalSpacePolicy(DecidingPolicy):
             activation=config.activation,
             layer_norm=config.layer_norm,
             init=config.init,
+            published_scale=config.published_scale,
             generator=generator,
         )
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
@@ -211,7 +215,7 @@ def feature_columns(skills: Skills, spec: EnvSpec, group: str) -> list[int]:
         )
     if heading and heading != skills.facts.heading:
         raise SkillFileError(
-            f"these skills turn feet by the {skills.facts.heading} heading, {spec.id} by the {heading} one; make it "
-            f"with env.options.heading={skills.facts.heading}"
+            f"these skills turn feet by the {skills.facts.heading} heading, {spec.id} by the {heading} one; write "
+            f"{heading_option(spec, group, skills.facts.heading)}"
         )
     return [shown.index(name) for name in skills.space.names]

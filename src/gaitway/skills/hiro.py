@@ -8,17 +8,18 @@ The high level sets a goal g, a displacement of features s, every c steps. Both 
     high    each stretch of a decision: reward the mean of its rewards, discount gamma; with `agent.dense` any step of
             it, reward what is left to come, discounted, and discount gamma^steps
 
-A stretch ends with its c steps, a termination or a time limit. Only a termination stops a bootstrap; features that a
-terminating step led to are not kept, so that such a step changes nothing in what is left. Before the high level learns,
-a stretch's goal is replaced by that of `candidates` under which its actions were most likely for the present low level:
-the one that was set, what was achieved, and draws about that. The high level learns in every c-th update, or with
-`dense` in all of them.
+A stretch ends with its c steps, a termination or a time limit; steps that only reset belong to none. The high level's
+bootstrap stops at terminations, the low level's at falls alone (at terminations, where the task does not tell falls):
+an end that its task brings about is not its doing. What a terminating step led to is not kept, so that such a step
+changes nothing in what is left and is followed by its own observation. Before the high level learns, a stretch's goal
+is replaced by that of `candidates` under which its actions were most likely for the present low level: the one that was
+set, what was achieved, and draws about that. The high level learns in every c-th update, or with `dense` in all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ from gaitway.algorithms.soft_algorithm import SoftConfig
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import NotNegative, Number, Positive, Range
+from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Workspace
 from gaitway.functional.subgoals import best_candidate, candidate_goals, first_segment, subgoal_reward
 from gaitway.skills.level_learner import LevelLearner
@@ -41,6 +43,7 @@ FELL = "env/metric/fell"
 class HiroConfig(SoftConfig):
     """HIRO: goals as displacements, relabelled as the low level changes."""
 
+    one_step_because = "how far hiro looks is agent.interval"
     name: Literal["hiro"] = "hiro"
     temperature_learning_rate: Positive = 1e-4
     initial_temperature: Positive = 0.1
@@ -59,8 +62,6 @@ class HiroConfig(SoftConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; how far hiro looks is agent.interval, use n_step=1")
         if self.low_reward != "distance" and not self.normalise_low_reward:
             raise ValueError(
                 f"low_reward is {self.low_reward!r} without normalise_low_reward, which would add metres and radians; "
@@ -100,13 +101,16 @@ class Hiro(ReplayAlgorithm):
             draws=draws,
             cycle=1 if policy.config.dense else interval,
         )
-        self.n_step = 2 * interval - 1  # rows within which a whole stretch lies
+        self.n_step = 2 * interval - 1 + int(policy.spec.reset_rows)  # rows within which a whole stretch lies
         del self.extras[policy.out(MEMORY)]  # what is left of the goal is stored itself
         fell = (FELL,) if "fell" in policy.spec.metrics else ()
         self.reads = (policy.out(GOAL), policy.out(PHASE), *fell)
         target_entropy = -float(actions) if config.target_entropy is None else config.target_entropy
         self.low = LevelLearner(self, "low", policy.low, target_entropy)
         self.high = LevelLearner(self, "high", policy.high, -float(goals))
+
+    def replay_options(self, device: torch.device | str | None = None) -> dict[str, Any]:
+        return super().replay_options(device) | {"whole_windows": True}  # the rows of a stretch are read one by one
 
     def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         self.low.learn(self.low_batch(index), noise["low"])
@@ -120,15 +124,13 @@ class Hiro(ReplayAlgorithm):
         assert self.replay is not None
         ws = self.replay.window(index, 1)
         obs, after = self._observations(ws), self._following(ws)
-        terminated, action, goal = ws["env/terminated"][0], ws["action"][0], ws[policy.out(GOAL)][0]
-        here = policy.features({name: value[0] for name, value in obs.items()})
-        there = torch.where(
-            terminated[:, None], here, policy.features({name: value[0] for name, value in after.items()})
-        )
+        terminated, action, goal = ws["env/terminated"], ws["action"][0], ws[policy.out(GOAL)][0]
+        after = {name: torch.where(over_events(terminated, value), obs[name], value) for name, value in after.items()}
+        here, there = (policy.features({name: value[0] for name, value in seen.items()}) for seen in (obs, after))
         left = goal + here - there
         unit = 2.0 / (policy.goal_high - policy.goal_low) if config.normalise_low_reward else 1.0
         reward = subgoal_reward(config.low_reward, goal * unit, left * unit, config.gamma)
-        fell = ws[FELL][0] if FELL in self.reads else terminated.float()
+        fell = ws[FELL][0] if FELL in self.reads else terminated[0].float()
         reward = reward + config.fall_penalty * fell - config.ctrl_cost * action.square().sum(-1)
         now, following = (
             policy.low_input(policy.normalised({name: value[0] for name, value in seen.items()}), rest)
@@ -141,7 +143,7 @@ class Hiro(ReplayAlgorithm):
             "next/critic": following,
             "action": policy.range.unit(action),
             "reward": reward,
-            "discount": config.gamma * (~terminated).float(),
+            "discount": config.gamma * (1.0 - fell),
         }
 
     @torch.no_grad()
@@ -150,8 +152,11 @@ class Hiro(ReplayAlgorithm):
         `stored` [n, F], and those that are learnt, `goal` [n, F]."""
         policy, interval, gamma = self.policy, self.policy.config.interval, self.config.gamma
         assert self.replay is not None
-        ws = self.replay.window(index, 2 * interval - 1)
-        rows, belongs = first_segment(ws[policy.out(PHASE)], ws["env/done"], interval)
+        ws = self.replay.window(index, self.n_step)
+        phase = ws[policy.out(PHASE)]
+        if "env/valid" in ws:
+            phase = torch.where(ws["env/valid"], phase, -1)  # nothing is decided in a row that only resets
+        rows, belongs = first_segment(phase, ws["env/done"], interval)
         length = belongs.sum(0)
         obs, after = self._observations(ws), self._following(ws)
         last = rows.gather(0, (length - 1)[None])

@@ -33,6 +33,7 @@ from gaitway.core.execution import Execution
 from gaitway.core.ranges import Count, Number, Positive, Share
 from gaitway.functional.direct_goal_spaces import deciding_loss
 from gaitway.functional.goal_space_losses import (
+    choice_entropy,
     hsd3_actor_loss,
     hsd3_target,
     hsd3_temperature_gradients,
@@ -158,7 +159,7 @@ class HSD3(GoalSpaceLearner):
             share = probability.mean(0)
             statistics = {
                 "loss/actor": loss.detach(),
-                "entropy_d": -(probability * log_probs).sum(-1).mean(),
+                "entropy_d": choice_entropy(log_probs).mean(),
                 "entropy_c": -(probability * log_density).sum(-1).mean(),
                 "temperature_c": alphas[0].mean(),
                 "temperature_d": alphas[1],

@@ -41,16 +41,17 @@ def choose_subsets(success: Mapping[str, float], eps: float, rank_min: int = 1, 
     """
     if not 1 <= rank_min <= rank_max:
         raise ValueError(f"ranks are {rank_min} to {rank_max}; use 1 <= rank_min <= rank_max, 1 and 99 for all")
-    found = [
-        subset
-        for subset, value in success.items()
-        if subset != "total" and value >= 1.0 - eps and rank_min <= rank(subset) <= rank_max
-    ]
+    known = {subset: value for subset, value in success.items() if subset != "total"}
+    asked = {subset: value for subset, value in known.items() if rank_min <= rank(subset) <= rank_max}
+    if not asked:
+        ranks = sorted(map(rank, known))
+        there = f"ranks are {ranks[0]} to {ranks[-1]}; widen rank_min and rank_max" if ranks else "name them in subsets"
+        raise ValueError(f"no subset of ranks {rank_min} to {rank_max} is among the {len(known)} known ones; {there}")
+    found = [subset for subset, value in asked.items() if value >= 1.0 - eps]
     if not found:
-        best = max((value for subset, value in success.items() if subset != "total"), default=math.nan)
         raise ValueError(
-            f"no subset of ranks {rank_min} to {rank_max} has a success of {1.0 - eps:g} or more among "
-            f"{len(success)}, the best of which has {best:.3g}; raise from_lo_eps or widen rank_min and rank_max"
+            f"no subset of ranks {rank_min} to {rank_max} has a success of {1.0 - eps:g} or more among {len(asked)}, "
+            f"the best of which has {max(asked.values()):.3g}; raise from_lo_eps or widen rank_min and rank_max"
         )
     return [flatten_subset(subset) for subset in sorted(found, key=lambda subset: (rank(subset), _natural(subset)))]
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.robots.registry import ROBOTS
 from gaitway.envs.vec_env import EnvSpec, Observation
-from gaitway.skills.frozen_policy import FrozenPolicy, SkillFileError, component_names
+from gaitway.skills.frozen_policy import FrozenPolicy, SkillFileError, component_names, robot_of
 
 Frozen = TypeVar("Frozen", bound=FrozenPolicy)
 
@@ -25,8 +24,8 @@ class LowLevel(Generic[Frozen]):
 
     def __init__(self, skills: Frozen, robot: str, spec: EnvSpec, group: str = "policy") -> None:
         self.skills, self.robot, self.group = skills, robot, group
-        there = spec.id.partition("/")[0]
-        if there in ROBOTS and there != robot:
+        there = robot_of(spec)
+        if there is not None and there != robot:
             raise SkillFileError(f"these are skills of {robot} and the robot of {spec.id} is {there}; use its skills")
         shown = shown_names(spec, group)
         skills.check_components(shown, spec.action.names)

@@ -11,8 +11,9 @@ the time that is left to it, by undiscounted temporal differences:
 
 An update moves critics and reachability, then actor and temperature, then the targets of critics, reachability and
 actor. Losses are squared errors without 1/2, and the temperature's loss is in alpha itself: both as published, and
-both unlike `algorithm=sac`. Reachability is one more member of the critics' ensemble; that its target is drawn from the
-policy before the actor's step of the same update instead of after it is the one deviation.
+both unlike `algorithm=sac`. Reachability is one more member of the critics' ensemble: it moves with them, before the
+actor instead of behind the temperature, and shares their a' instead of drawing one of its own. Critics, actor and
+temperature are those of the published order all the same.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 class MultitaskSACConfig(SoftConfig):
     """Multi-task soft actor-critic with reachability, for skills."""
 
+    one_step_because = "goals change from step to step"
     name: Literal["multitask_sac"] = "multitask_sac"
     update_ratio: Positive = 0.05
     replay_size: Count = 3_000_000
@@ -64,11 +66,6 @@ class MultitaskSACConfig(SoftConfig):
     initial_temperature: Positive = 0.1
     per_task_temperature: bool = False
     """A temperature for every task, which moves with the transitions of that task."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; goals change from step to step, so use n_step=1")
 
 
 class MultitaskSAC(SoftAlgorithm):
@@ -92,6 +89,11 @@ class MultitaskSAC(SoftAlgorithm):
             raise ValueError(
                 "multitask_sac estimates how well goals are reached from features in their own units; make the "
                 "environment with normalize_gs_observation=false"
+            )
+        if not policy.spec.options.get("backproject_goal", True):
+            raise ValueError(
+                "multitask_sac estimates how well goals are reached from goals in feature units, each feature in its "
+                "place; make the environment with backproject_goal=true"
             )
         if isinstance(config.gamma, str):
             config = replace(config, gamma=1.0 - 1.0 / self.facts.horizon)
@@ -117,6 +119,8 @@ class MultitaskSAC(SoftAlgorithm):
         self.acting = JointEngine((self.actor_engine, self.temperature_engine), self._actor_loss, self.execution)
         self._ones = torch.ones(config.batch_size, dtype=torch.float64, device=self.device)
         self._rounds = 0
+        self._counted_rows = 0
+        """Time rows of the replay whose transitions were counted."""
 
     # Learning
 
@@ -131,10 +135,22 @@ class MultitaskSAC(SoftAlgorithm):
 
     def update(self, replay: StepReplay, updates: int, now: Now) -> None:
         super().update(replay, updates, now)
-        if updates:
+        # where simulation overlaps, the updates of a round come in several calls, which find no further rows
+        if updates and (self._count_rows(replay) or not self.config.overlap):
             if self._rounds % TD_ROUNDS == 0:
                 self._note_td_errors()
             self._rounds += 1
+
+    def _count_rows(self, replay: StepReplay) -> bool:
+        """Count by task what was added to the replay since the last time; whether there was anything."""
+        stop = replay.rows_added
+        start = max(self._counted_rows if self._counted_rows <= stop else 0, replay.first_row)  # it may be a new one
+        self._counted_rows = stop
+        if start == stop:
+            return False
+        keys = replay.column("env/metric/task_key", start, stop).flatten().long()
+        self.counts.seen.index_add_(0, keys, torch.ones_like(keys, dtype=torch.float64))
+        return True
 
     def _batch_of(self, index: Tensor) -> Batch:
         batch = self.transitions(index)
@@ -220,20 +236,24 @@ class MultitaskSAC(SoftAlgorithm):
     def metrics(self) -> dict[str, Tensor]:
         found = super().metrics()
         if found:
-            used, errors = self.counts.used, self.counts.error
-            there = (used > 0).tolist()
+            seen, used, errors = self.counts.seen, self.counts.used, self.counts.error
+            is_seen, is_used = torch.stack((seen > 0, used > 0)).tolist()
             for key, name in self.facts.names.items():
-                if there[key]:
+                if is_seen[key]:
+                    found[f"seen/{name}"] = seen[key].clone()
+                if is_used[key]:
                     found |= {f"samples/{name}": used[key].clone(), f"td_error/{name}": errors[key].clone()}
             found["residual_variance"] = self.counts.residual.clone()
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"rounds": self._rounds}
+        return super().state_dict() | {"rounds": self._rounds, "counted_rows": self._counted_rows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._rounds = state["rounds"]
+        # checkpoints of earlier versions counted nothing that was collected: begin with what their replay holds
+        counts = {"seen": torch.zeros_like(self.counts.seen)} | dict(state["counts"])
+        super().load_state_dict({**state, "counts": counts})
+        self._rounds, self._counted_rows = state["rounds"], state.get("counted_rows", 0)
 
 
 class TaskTemperatures(nn.Module):
@@ -262,9 +282,10 @@ class TaskTemperatures(nn.Module):
 
 
 class TaskCounts(nn.Module):
-    """What is counted of every task, by key: transitions learnt from, and the moving TD error; and the share of the
-    targets' variance that the critics leave unexplained."""
+    """What is counted of every task, by key: transitions collected, transitions learnt from, and the moving TD error;
+    and the share of the targets' variance that the critics leave unexplained."""
 
+    seen: Tensor
     used: Tensor
     error: Tensor
     known: Tensor
@@ -273,8 +294,9 @@ class TaskCounts(nn.Module):
     def __init__(self, num_keys: int) -> None:
         super().__init__()
         self.register_buffer("residual", torch.zeros(()))
-        for name in ("used", "error", "known"):
-            self.register_buffer(name, torch.zeros(num_keys, dtype=torch.float64 if name == "used" else torch.float32))
+        for name in ("seen", "used", "error", "known"):
+            dtype = torch.float64 if name in ("seen", "used") else torch.float32
+            self.register_buffer(name, torch.zeros(num_keys, dtype=dtype))
 
     def note_errors(self, keys: Tensor, errors: Tensor) -> None:
         """Errors [n] of transitions of the tasks `keys` [n]; the first one of a task stands as it is."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gaitway.core.config import did_you_mean, read_config
-from gaitway.core.files import STRUCTURE_FILE, TENSOR_FILE
+from gaitway.core.files import STRUCTURE_FILE, TENSOR_FILE, stored_kind
 from gaitway.skills.frozen_policy import SkillFileError
 
 GOAL_SKILLS, CONTINUOUS_SKILLS = KINDS = ("skills", "continuous_skills")
@@ -36,28 +36,41 @@ def find_skill_file(path: str | Path, kinds: Sequence[str]) -> Path:
     if folder.is_dir():
         inside = [folder / kind for kind in kinds if (folder / kind).is_dir()]
         if not inside and (folder / "config.yaml").is_file():
-            raise SkillFileError(_without_file(text, folder))
+            raise SkillFileError(_without_file(text, folder, kinds))
         return inside[0] if inside else folder
     if folder.exists():
         raise SkillFileError(
             f"{text} is no skill file, which is a folder with {STRUCTURE_FILE} and {TENSOR_FILE}; name that folder"
         )
-    known = shipped_skills()
+    known = [name for name in shipped_skills() if stored_kind(SHIPPED / name) in kinds]
+    ours = f", or one that comes with the library: {', '.join(known)}" if known else ""
     raise SkillFileError(
-        f"there are no skills {text!r}{did_you_mean(text, known)}; name the folder of a run or of a skill file, or one "
-        f"that comes with the library: {', '.join(known)}"
+        f"there are no skills {text!r}{did_you_mean(text, known)}; name the folder of a run or of a skill file{ours}"
     )
+
+
+def skill_kind(path: str | Path) -> str | None:
+    """Of which kind the skill file at `path` says it is; None where there is none."""
+    try:
+        return stored_kind(find_skill_file(path, (CONTINUOUS_SKILLS, GOAL_SKILLS)))
+    except SkillFileError:
+        return None
 
 
 def _holds_skills(folder: Path) -> bool:
     return (folder / STRUCTURE_FILE).is_file() or any((folder / kind).is_dir() for kind in KINDS)
 
 
-def _without_file(text: str, run: Path) -> str:
-    """What to do with a run that does not hold the skill file that is looked for."""
+def _without_file(text: str, run: Path, kinds: Sequence[str]) -> str:
+    """What to do with a run that does not hold a skill file of these kinds."""
     data = read_config(run / "config.yaml")
     algorithm, agent = (_section(data, name) for name in ("algorithm", "agent"))
     if algorithm.get("name") != "diayn":
+        if GOAL_SKILLS not in kinds:
+            return (
+                f"the run {text} holds no skills on a continuous scale; train with algorithm=diayn agent.n_embed=7 "
+                "callbacks=[diayn_skills]"
+            )
         return (
             f"the run {text} holds no skills; train with callbacks=[{{name: skill_file}}], which writes them with each "
             "checkpoint"

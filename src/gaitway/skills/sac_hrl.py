@@ -13,17 +13,16 @@ Critics see how many steps ago the decision was made; whoever decides always see
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 from torch import Tensor
 
-from gaitway.algorithms.replay_algorithm import AnnotatedRewards, Draw, ReplayAlgorithm
+from gaitway.algorithms.replay_algorithm import Draw, ReplayAlgorithm
 from gaitway.algorithms.soft_algorithm import SoftConfig
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution
 from gaitway.core.ranges import Positive
-from gaitway.core.workspace import Variable
 from gaitway.skills.deciding_policy import DECISION, learn_from_decisions
 from gaitway.skills.level_learner import LevelLearner
 from gaitway.skills.sac_hrl_policy import SACHRLPolicy
@@ -33,16 +32,12 @@ from gaitway.skills.sac_hrl_policy import SACHRLPolicy
 class SACHRLConfig(SoftConfig):
     """A soft actor-critic whose actions are skills."""
 
+    one_step_because = "a transition lasts up to the next decision, which agent.interval sets"
     name: Literal["sac_hrl"] = "sac_hrl"
     temperature_learning_rate: Positive = 1e-4
     initial_temperature: Positive = 0.1
     dense: bool = True
     """Learn from every step, up to the next decision (DynE); false: from decisions alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; a transition lasts up to the next decision, use agent.interval")
 
 
 class SACHRL(ReplayAlgorithm):
@@ -66,11 +61,6 @@ class SACHRL(ReplayAlgorithm):
         learn_from_decisions(self, config.dense)
         target_entropy = -float(size) if config.target_entropy is None else config.target_entropy
         self.level = LevelLearner(self, "", policy.level, target_entropy)
-
-    def keep(self, variables: Mapping[str, Variable], groups: Sequence[str], rewards: AnnotatedRewards) -> None:
-        """What the replay keeps: of the observations those that decisions depend on, not those of the skills."""
-        asked = [name for name in groups if f"env/obs/{name}" in rewards.reads]
-        super().keep(variables, asked, rewards)
 
     def learn(self, index: Tensor, noise: Mapping[str, Tensor], phase: int) -> None:
         batch = self.transitions(index)

@@ -14,7 +14,7 @@ from torch import Tensor
 from gaitway.agents.level import Level
 from gaitway.agents.soft_actor_critic import LogStd
 from gaitway.core.config import configuration
-from gaitway.core.files import StateFileError, stored_kind
+from gaitway.core.files import StateFileError
 from gaitway.core.ranges import INCREASING
 from gaitway.core.seeding import fill
 from gaitway.envs.vec_env import EnvSpec, Observation
@@ -22,7 +22,7 @@ from gaitway.skills.continuous_skills import ContinuousSkills
 from gaitway.skills.deciding_policy import DecidingConfig, DecidingPolicy, frozen_skills
 from gaitway.skills.frozen_policy import SkillFileError
 from gaitway.skills.low_level import LowLevel
-from gaitway.skills.places import CONTINUOUS_SKILLS, GOAL_SKILLS, find_skill_file
+from gaitway.skills.places import GOAL_SKILLS, skill_kind
 
 
 @configuration
@@ -78,9 +78,8 @@ def continuous_skills(config: SACHRLPolicyConfig) -> ContinuousSkills:
     """The skills that a configuration names; a file of skills that pursue goals is refused."""
     try:
         found: ContinuousSkills = frozen_skills(ContinuousSkills, config)
-    except StateFileError as error:
-        place = find_skill_file(str(config.skills), (CONTINUOUS_SKILLS, GOAL_SKILLS))
-        if stored_kind(place) != GOAL_SKILLS:
+    except (SkillFileError, StateFileError) as error:
+        if skill_kind(str(config.skills)) != GOAL_SKILLS:
             raise
         raise SkillFileError(
             f"{config.skills} holds skills that pursue goals, and sac_hrl chooses points of a continuous scale of "

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gaitway.core.config import did_you_mean
 from gaitway.envs.registry import list_envs, make_env
+from gaitway.envs.tasks.skills.facts import compat_of
 from gaitway.envs.tasks.skills.goal_spaces import subset_features
 from gaitway.envs.tasks.skills.goals import length
 from gaitway.envs.vec_env import Observation, VecEnv
@@ -75,7 +76,7 @@ def make_skill_env(skills: Skills, **options: Any) -> VecEnv:
         "task_map": dict(facts.task_map),
         "precision": facts.precision,
         "max_steps": facts.horizon,
-        "compat": "original" if facts.heading == "original" else "fixed",
+        "compat": compat_of(facts.heading),
     }
     env = make_env(f"{facts.robot}/skills", **(settings | options))
     try:

@@ -36,16 +36,12 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 class SwitchingConfig(SoftConfig):
     """A switching ensemble of soft actor-critics."""
 
+    one_step_because = "every member learns from steps that any of them made"
     name: Literal["switching"] = "switching"
     batch_size: Count = 1280
     """Transitions of an update; every member learns from an equal share of them."""
     temperature_learning_rate: Positive = 1e-4
     initial_temperature: Positive = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_step != 1:
-            raise ValueError(f"n_step is {self.n_step}; the switching ensemble learns step by step, use n_step=1")
 
 
 class SwitchingEnsemble(SoftAlgorithm):
@@ -92,9 +88,16 @@ class SwitchingEnsemble(SoftAlgorithm):
         self.soft_update("critic", self.critic_engine, self.config.tau)
 
     def _critic_loss(self, batch: Batch) -> Loss:
-        values = self.policy.values(self.policy.critic, batch["critic"], batch["action"])
-        loss = (values - batch["target"]).square().mean(-1).sum()
-        return loss, {"loss/critic": loss.detach() / len(batch["target"]), "q_mean": values.detach().mean()}
+        values, target = self.policy.values(self.policy.critic, batch["critic"], batch["action"]), batch["target"]
+        error = values - target  # [critics, M, n]
+        loss = error.square().mean(-1).sum()
+        # of each member by itself: targets of two members may lie apart although each is well explained
+        residual = error.detach().var(-1, correction=0) / target.var(-1, correction=0).clamp(min=1e-12)
+        return loss, {
+            "loss/critic": loss.detach() / len(target),
+            "q_mean": values.detach().mean(),
+            "residual_variance": residual.mean(),
+        }
 
     def _actor_loss(self, batch: Batch) -> Loss:
         """The losses of actors and temperatures; each sees the other's part as a constant."""

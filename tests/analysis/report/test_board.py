@@ -33,9 +33,9 @@ def test_groups_are_ranked_tested_and_told_in_words(three_groups):
     pairs = {(1, 2): (b, c), (1, 0): (b, a), (2, 0): (c, a)}
     p_values = [test.p_value(*pair) for pair in pairs.values()]
     by_pair = dict(zip(pairs, adjust_p_values(p_values, "holm"), strict=True))
-    assert {(row["higher"], row["lower"]) for row in tests["rows"]} == set(pairs)
+    assert {(row["better"], row["worse"]) for row in tests["rows"]} == set(pairs)
     for row in tests["rows"]:
-        assert row["adjusted"] == pytest.approx(by_pair[row["higher"], row["lower"]], rel=1e-5)
+        assert row["adjusted"] == pytest.approx(by_pair[row["better"], row["worse"]], rel=1e-5)
     assert state["verdict"]["heading"] == "lr=0.2 leads"
     (sentence,) = state["verdict"]["sentences"]
     assert "lr=0.2 is highest: eval/return 12" in sentence
@@ -45,6 +45,33 @@ def test_groups_are_ranked_tested_and_told_in_words(three_groups):
     assert state["times"][0]["parts"] == {"learn": 0.75}
     assert state["settings"] == {"keys": ["algorithm.lr"], "rows": [["0.1"], ["0.2"], ["0.3"]]}
     json.dumps(state, allow_nan=False)
+
+
+def test_the_lowest_cost_is_the_best(three_groups):
+    for folder in three_groups.glob("*/*"):
+        lines = (folder / "metrics.jsonl").read_text()
+        (folder / "metrics.jsonl").write_text(lines.replace("eval/return", "eval/slips"))
+        (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + "evaluation: {metric: slips}\n")
+        (folder / "contract.json").write_text(json.dumps({"facts": {"costs": ["slips", 7]}}))
+    state = board_of(three_groups).state()
+    assert state["metric"] == "eval/slips"
+    assert state["order"] == [0, 2, 1]
+    (tests,) = state["tests"]
+    assert tests["is_cost"]
+    row = tests["rows"][1]
+    assert (row["better"], row["worse"], row["improvement"]) == (0, 1, 1.0)
+    assert row["difference"] == 10.0
+    assert state["verdict"]["heading"] == "lr=0.1 is best"
+    (sentence,) = state["verdict"]["sentences"]
+    assert sentence.startswith("lr=0.1 is lowest: eval/slips 2 (95 % interval")
+    assert "It is below lr=0.3 and lr=0.2" in sentence
+    assert state["runs"][0]["best"] == 0.0  # of 0, 0.5 and 1
+
+
+def test_of_losses_the_lowest_is_the_best(make_run, tmp_path):
+    make_run("0", [1.0], lr=0.1, metrics={"loss/total": 3.0})
+    make_run("1", [1.0], lr=0.2, metrics={"loss/total": 2.0})
+    assert board_of(tmp_path / "runs", "loss/total").state()["order"] == [1, 0]
 
 
 def test_groups_are_called_by_the_fewest_settings_that_tell_them_apart(three_groups, make_run):
@@ -213,7 +240,7 @@ def test_links_that_lead_out_are_not_followed(make_run, tmp_path):
 
 
 def test_a_sweep_is_a_table_of_its_trials(make_run, tmp_path):
-    make_run("0000", [1.0, 5.0], lr=0.1)
+    make_run("0000", [2.0, 5.0], lr=0.1)
     make_run("0001", [1.0, 7.0], lr=0.2)
     root = tmp_path / "runs"
     (root / "sweep.yaml").write_text("base: []\n")
@@ -223,6 +250,12 @@ def test_a_sweep_is_a_table_of_its_trials(make_run, tmp_path):
         (root / "plans" / f"{number:04}.json").write_text(json.dumps(plan))
     outcomes = [{"number": 0, "state": "done"}, {"number": 2, "state": "failed", "sentence": "no <memory>"}]
     (root / "outcomes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in outcomes) + '{"number": 1, "st')
+    for name in ("0000", "0001"):
+        (root / name / "contract.json").write_text('{"facts": {"costs": ["return"]}}')
+    (costs,) = board_of(root).state()["sweeps"]
+    assert [(row["trial"], row["value"]) for row in costs["rows"]] == [(1, 1.0), (0, 2.0), (2, None)]
+    for name in ("0000", "0001"):
+        (root / name / "contract.json").unlink()
     (sweep,) = board_of(root).state()["sweeps"]
     assert sweep["parameters"] == ["algorithm.lr"]
     found = [(row["trial"], row["state"], row["value"], row["parameters"]) for row in sweep["rows"]]

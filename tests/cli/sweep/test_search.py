@@ -18,9 +18,9 @@ def config(**more):
     return from_config(SweepConfig, {"optuna": content}).optuna
 
 
-def opened(path, **more):
+def opened(path, is_cost=False, **more):
     search = Search(config(**more), path)
-    search.open()
+    search.open(is_cost)
     return search
 
 
@@ -49,6 +49,26 @@ def test_a_trial_that_is_worse_than_the_median_is_pruned(tmp_path):
         trial.state.name for trial in optuna.load_study(study_name="sweep", storage=search._study._storage).trials
     ]
     assert states == ["COMPLETE", "PRUNED"]
+
+
+def test_of_a_cost_the_higher_trial_is_pruned_and_the_lowest_is_the_best(tmp_path):
+    journal = tmp_path / "journal"
+    search = opened(journal, is_cost=True)
+    good, bad = search.ask(0), search.ask(0)
+    TrialOfSearch(config(), journal, good.number).report(0.2, 10)  # as it is
+    search.tell(good.number, "done", 0.2)
+    second, third = (TrialOfSearch(config(), journal, one.number) for one in (bad, search.ask(0)))
+    second.report(0.9, 10)
+    third.report(0.1, 10)
+    assert (second.should_prune(), third.should_prune()) == (True, False)
+    search.tell(bad.number, "done", 0.9)
+    assert search._study.best_trial.number == good.number
+
+
+def test_a_search_in_the_wrong_direction_is_not_gone_on_with(tmp_path):
+    opened(tmp_path / "journal").ask(0)
+    with pytest.raises(ConfigError, match=r"was begun to look for the highest value of its metric, .* --out DIR"):
+        opened(tmp_path / "journal", is_cost=True)
 
 
 def test_another_driver_goes_on_with_the_study(tmp_path):

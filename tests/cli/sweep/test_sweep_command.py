@@ -17,6 +17,7 @@ from gaitway.cli.sweep.driver import Driver, sentence_of
 from gaitway.cli.sweep.folder import Record, SweepFolder
 from gaitway.cli.sweep.plan import Trial
 from gaitway.core.config import ConfigError
+from gaitway.runners.checkpoint import Checkpoints
 
 TINY = {
     "env": {"id": "toy/cartpole", "num_envs": 4, "num_threads": 1},
@@ -188,6 +189,51 @@ def test_the_best_is_that_of_all_seeds():
     assert best_of([*lucky, record(4, 3, 0, 99.0), record(5, 3, 1, None, "failed")]).trial.number == 2
     with pytest.raises(ConfigError, match="no trial of this sweep is done"):
         best_of([record(0, 1, 0, 1.0, "pruned")])
+    with pytest.raises(ConfigError, match=r"has a value by evaluation.metric; name one by its number"):
+        best_of([record(0, 1, 0, None)])
+
+
+def test_the_best_of_a_cost_is_the_lowest_and_the_table_shows_it_as_it_is(here, capsys, planned):
+    settings = [f"{section}.{key}={value}" for section in TINY for key, value in TINY[section].items()]
+    assert main(["train", *settings, "-m", "seed=0,1", "run_dir=s"]) == 0
+    folder = SweepFolder("s")
+    for number, value in enumerate((0.75, 0.25)):
+        run = folder.run(number)
+        run.path.mkdir()
+        run.code.write_text('{"run_id": "it"}')
+        run.config.write_text("evaluation: {metric: slips}\n")
+        run.contract.write_text(json.dumps({"facts": {"costs": ["slips"]}}))
+        facts = {"best": {"slips": value, "steps": 8}, "last": {}}
+        assert Checkpoints(run.checkpoints, run.run_id).save(8, {}, 8, facts=facts)
+        folder.note(number, "done")
+    assert [(row["state"], row["value"]) for row in status(capsys, "s")] == [("done", 0.75), ("done", 0.25)]
+    assert best_of(folder.records()).trial.number == 1
+    run.contract.write_text("{}")
+    folder.run(0).contract.unlink()
+    assert best_of(folder.records()).trial.number == 0  # no cost, as far as anybody knows
+
+
+@pytest.mark.parametrize(("metric", "direction"), [("length", "MAXIMIZE"), ("physics_error", "MINIMIZE")])
+def test_a_search_minimises_costs(metric, direction, here, planned):
+    optuna = pytest.importorskip("optuna")
+    parameters = {"algorithm.gamma": {"low": 0.9, "high": 0.99}}
+    base = TINY | {"env": {"id": "walker/run", "num_envs": 1, "num_threads": 1}}
+    write("s.yaml", base=base, optuna={"metric": metric, "parameters": parameters})
+    assert main(["sweep", "s.yaml"]) == 0
+    assert main(["sweep", "--resume", "runs/sweeps/s"]) == 0
+    journal = optuna.storages.journal.JournalFileBackend("runs/sweeps/s/optuna.journal")
+    study = optuna.load_study(study_name="sweep", storage=optuna.storages.JournalStorage(journal))
+    assert study.direction.name == direction
+
+
+def test_a_search_without_a_metric_is_refused_and_seeds_are_not(here, capsys, planned):
+    pytest.importorskip("optuna")
+    base = TINY | {"evaluation": {"metric": None}}
+    parameters = {"algorithm.gamma": {"low": 0.9, "high": 0.99}}
+    assert main(["sweep", write("s.yaml", base=base, optuna={"parameters": parameters})]) == 1
+    assert "evaluation.metric is null; name one as optuna.metric, such as return" in capsys.readouterr().err
+    assert main(["sweep", write("t.yaml", base=base, seeds="0..1")]) == 0
+    assert len(status(capsys, "runs/sweeps/t")) == 2
 
 
 def test_failures_are_told_by_what_was_said_last(tmp_path):

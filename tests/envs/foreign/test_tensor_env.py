@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import numpy as np
@@ -10,10 +11,11 @@ import torch
 from foreign_stubs import LIMIT, Brax, BreaksDown, Manager, Mass, Parkour, ResetsLate, RslRl, numpy_keys
 
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig
+from gaitway.cli.main import main
 from gaitway.envs.check import check_env
 from gaitway.envs.foreign.brax_env import BraxEnv
 from gaitway.envs.foreign.manager_env import ManagerEnv
-from gaitway.envs.foreign.rsl_rl_env import as_rsl_rl_env
+from gaitway.envs.foreign.rsl_rl_env import as_rsl_rl_env, with_mirror_images
 from gaitway.envs.foreign.tensor_env import TensorEnv
 from gaitway.envs.registry import make_env
 from gaitway.envs.vec_env import EnvSpec
@@ -174,8 +176,32 @@ def test_one_simulator_per_process():
     first = ManagerEnv(Manager(2), "isaac/mass", one_per_process=True)
     with pytest.raises(ValueError, match="runs once per process"):
         ManagerEnv(Manager(2), "isaac/mass", one_per_process=True)
+    assert first.spec.one_per_process
+    assert EnvSpec.from_dict(first.spec.to_dict()).one_per_process
+    assert "one_per_process" not in ManagerEnv(Manager(2), "mjlab/mass").spec.to_dict()
     first.close()
     ManagerEnv(Manager(2), "isaac/mass", one_per_process=True).close()
+
+
+@pytest.mark.parametrize("num_envs", [8, 4096])  # of so many instances one is looked at first
+def test_a_simulator_that_runs_once_is_trained_resumed_and_evaluated_by_commands(tmp_path, capsys, drawn, num_envs):
+    run, steps = tmp_path / "run", num_envs * 16
+    arguments = ["env.id=foreign_stubs:isaac", f"env.num_envs={num_envs}", "algorithm.rollout_steps=8"]
+    arguments += ["algorithm.minibatches=2", "algorithm.epochs=1", "logging.code=none", f"run_dir={run}"]
+    arguments += [f"total_steps={steps}", f"evaluation.interval={steps // 2}", f"video.interval={steps // 2}"]
+    assert main(["train", *arguments, "--dry-run"]) == 0
+    assert "not measured: the returns of zero and random actions" in capsys.readouterr().out
+    with drawn():
+        assert main(["train", *arguments, "--quiet"]) == 0
+    assert (run / "plots" / "learning_curve.png").is_file()
+    assert main(["resume", str(run), f"more={steps}", "--quiet"]) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["steps"], summary["best"], summary["last"]) == (2 * steps, {}, {})
+    told = [line for line in (run / "run.log").read_text().splitlines() if "isaac/mass runs once per process" in line]
+    assert len(told) == 2  # once by each command
+    capsys.readouterr()
+    assert main(["eval", str(run), "--episodes", "2"]) == 0
+    assert "last checkpoint" in capsys.readouterr().out
 
 
 def test_both_reset_modes_of_brax():
@@ -238,6 +264,54 @@ def test_ours_in_rsl_rls_form_and_back_are_the_same():
     assert torch.equal(inner.episode_length_buf, native.elapsed)
     with pytest.raises(ValueError, match="has discrete actions; rsl_rl takes continuous ones"):
         as_rsl_rl_env(make_env("gymnasium:CartPole-v1", 2))
+
+
+def test_totals_of_episodes_are_those_that_ended_last():
+    env = as_rsl_rl_env(make_env("pup12/gait_params", 3, seed=1, num_threads=1))
+    env.episode_length_buf = torch.tensor([0, 248, 246])  # of 250 steps
+    logs = [dict(env.step(torch.zeros(3, 6))[3]["log"]) for _ in range(6)]
+    known = ["seconds_episode" in log for log in logs]
+    assert known == [False, True, True, True, True, True]  # instance 1 ends in the second step, 2 in the fourth
+    # the clock of a total begins with the episode: the ages that were set are not in it
+    assert [round(float(log["seconds_episode"]), 6) for log in logs[1:]] == [0.04, 0.04, 0.08, 0.08, 0.08]
+    assert all(bool(torch.isfinite(value)) for log in logs for value in log.values())
+    assert {"velocity_error", "fell"} <= set(logs[0])
+
+
+def test_ours_names_segments_and_shows_what_older_runners_read():
+    env = as_rsl_rl_env(make_env("pup12/amp_trot", 2, num_threads=1), legacy=True)
+    pieces = env.obs_segments
+    assert list(pieces) == ["ang_vel", "projected_gravity", "commands", "dof_pos", "dof_vel", "last_actions"]
+    assert pieces["commands"] == (3,)
+    assert sum(size for (size,) in pieces.values()) == 45
+    assert sum(size for (size,) in env.privileged_obs_segments.values()) == 141
+    assert env.privileged_alias["lin_vel"] == "lin_vel_true"
+    obs, _, _, extras = env.step(torch.zeros(2, 12))
+    assert set(extras["observations"]) == {"policy", "critic", "ref_obs"}
+    assert torch.equal(extras["observations"]["ref_obs"], obs["amp"])
+    plain = as_rsl_rl_env(make_env("pup12/gait_params", 2, num_threads=1))
+    assert plain.privileged_obs_segments == plain.obs_segments
+    assert "observations" not in plain.step(torch.zeros(2, 6))[3]
+    assert TensorEnv(env, "back").spec.group_names == ["policy", "critic", "amp"]  # pieces are no groups
+
+
+def test_ours_has_mirror_images():
+    env = as_rsl_rl_env(make_env("pup12/velocity", 2, num_threads=1))
+    obs, action = env.get_observations(), torch.arange(24.0).reshape(2, 12)
+    seen, acted = env.mirror(obs, action)
+    # the image of FR is at FL's place, and hips turn the other way
+    assert acted[0, :3].tolist() == [-3.0, 4.0, 5.0]
+    commands = slice(6, 9)
+    assert torch.equal(seen["policy"][:, commands], obs["policy"][:, commands] * torch.tensor([1.0, -1.0, -1.0]))
+    twice = env.mirror(seen, acted)
+    assert all(torch.equal(twice[0][name], obs[name]) for name in ("policy", "critic"))
+    assert torch.equal(twice[1], action)
+    assert env.mirror(None, action)[0] is None
+    both, acts = with_mirror_images(env, obs, action)
+    assert torch.equal(both["policy"], torch.cat((obs["policy"], seen["policy"])))
+    assert torch.equal(acts, torch.cat((action, acted)))
+    with pytest.raises(ValueError, match="has no mirror image of 'action'"):
+        as_rsl_rl_env(make_env("pup4/velocity", 2, num_threads=1)).mirror(None, torch.zeros(2, 4))
 
 
 def test_a_state_that_cannot_be_restored_starts_anew_with_a_warning():

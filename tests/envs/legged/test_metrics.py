@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from legged_cases import frame_of
 
 from gaitway import make_env
+from gaitway.envs.legged.frame import Substeps
 from gaitway.envs.legged.metrics import figures, landed, measure_names, measures, touch_phases
-from gaitway.envs.vec_env import Pooled
+from gaitway.envs.vec_env import EnvSpec, Pooled
 from gaitway.runners.evaluate import run_episodes
 
 NAMES = measure_names(4)
@@ -44,6 +46,16 @@ def added(counts: float = 1.0, **changes) -> dict[str, float]:
     return dict(zip(NAMES, found[0].tolist(), strict=True))
 
 
+def test_less_is_better_of_errors_and_costs() -> None:
+    spec = make_env("pup12/velocity", 1, num_threads=1).spec
+    told = EnvSpec.from_dict(json.loads(json.dumps(spec.to_dict()))).costs
+    assert {"fell", "physics_error", "velocity_error", "yaw_error", "peak_torque"} <= told
+    figures = {figure for figure in spec.pooled if figure in told}
+    better = {"velocity_rmsd", "velocity_rmsd_x", "velocity_rmsd_y", "yaw_rmsd", "cost_of_transport", "foot_slip"}
+    assert figures == better | {"falls_per_1000_s", "slip_per_metre", "action_change_per_step", "torque_saturation"}
+    assert not {"return", "stride_frequency", "duty_factor", "distance_episode", "tracking_lin_vel_episode"} & told
+
+
 def test_what_a_step_adds() -> None:
     found = added(
         foot_velocity=[[0.3, 0.4, 1.0], [1.0, 0.0, 0.0], [0.0] * 3, [0.0] * 3],
@@ -63,6 +75,16 @@ def test_what_a_step_adds() -> None:
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     early = added(0.0, terminated=True)  # the warm-up: only falls and time count
     assert {name for name, value in early.items() if value} == {"falls", "seconds"}
+
+
+def test_saturation_is_that_of_every_substep() -> None:
+    # a thigh of 23.7 N m is saturated in one of four substeps, a calf of 35.5 N m in two: 3 / 4 of a joint and step;
+    # the last substep alone would say 0
+    torque = torch.zeros(1, 4, 12).double()
+    torque[0, 0, 1], torque[0, 1:3, 2] = 23.7, -35.5
+    substeps = Substeps(torch.zeros_like(torque), torch.zeros_like(torque), torque)
+    assert added(substeps=substeps)["saturated"] == pytest.approx(0.75)
+    assert added(torque=torque[0, -1].tolist())["saturated"] == 0.0
 
 
 def test_t_metric_cost_of_transport_falls_and_slip() -> None:
@@ -110,6 +132,19 @@ def test_phases_of_a_trot_by_its_touch_downs() -> None:
     assert landed(brief)[0].tolist() == [False, True, True, False]  # who was hardly in the air did not step
 
 
+def frequency_of(contact: torch.Tensor) -> float:
+    """Where the autocorrelation of contacts [T, B, F] of 50 Hz peaks, for strides of 0.2 to 1 s."""
+    centred = contact - contact.mean(0)
+    count = len(centred)
+    shared = [(centred[lag:] * centred[: count - lag]).sum() for lag in range(10, 51)]
+    return 50.0 / (10 + int(torch.stack(shared).argmax()))
+
+
+def test_the_autocorrelation_knows_a_stride() -> None:
+    stance = (torch.arange(200) % 20 < 12).double()[:, None, None]  # strides of 20 steps of 0.02 s
+    assert frequency_of(stance) == 2.5
+
+
 def test_the_gait_of_the_open_loop_is_told_as_it_is() -> None:
     env = make_env("pup12/gait_params", 4, num_threads=1, commands={"fixed": [0.6, 0.0, 0.0]})
 
@@ -120,9 +155,20 @@ def test_the_gait_of_the_open_loop_is_told_as_it_is() -> None:
         def reset(self, mask=None):
             """Nothing is remembered."""
 
+    logic, contacts = env.task._logic, []
+    judge = logic.judge
+
+    def judged(*args):
+        told = judge(*args)
+        contacts.append(logic.frame.contact.clone())
+        return told
+
+    logic.judge = judged
     table = run_episodes(env, Still(), 4)
+    steady = torch.stack(contacts)[50:].double()  # [200, 4, 4], after the warm-up
     found = {name: figure(table) for name, figure in env.spec.pooled.items()}
     assert found["stride_frequency"] == pytest.approx(2.5, abs=0.25)
+    assert found["stride_frequency"] == pytest.approx(frequency_of(steady), rel=0.06)
     assert [found[f"stride_phase_{foot}"] for foot in (1, 2)] == pytest.approx([0.5, 0.5], abs=0.06)
     assert min(found["stride_phase_3"], 1 - found["stride_phase_3"]) < 0.06
     assert 0.5 < found["duty_factor"] < 0.75

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from typing import Any
 
 import pytest
 import torch
 from legged_cases import at, frame_of, pup12
 
-from gaitway.envs.legged.frame import SOFT, RobotTensors, Substeps, base_state, norm
+from gaitway.core.config import to_config
+from gaitway.core.user_code import UserCodeError
+from gaitway.envs.legged.frame import SOFT, Frame, RobotTensors, Substeps, base_state, norm
 from gaitway.envs.legged.presets import FLAT
 from gaitway.envs.legged.rewards import TERMS, TRACK_TERMS, Rewards, RewardTerm
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.tasks.legged.task import make_legged
 
 WEIGHTS = {term["name"]: term["weight"] for term in FLAT}
 ROLL_30 = {"gravity": [0.0, -math.sin(math.radians(30.0)), -math.cos(math.radians(30.0))]}
@@ -158,6 +163,90 @@ def test_velocities_are_followed_in_the_yaw_frame() -> None:
     assert float(TERMS["tracking_lin_vel"](frame)) == pytest.approx(1.0)
     assert float(TERMS["tracking_lin_vel"](frame, frame_of="body")) < 0.99
     assert view.is_planar is False
+
+
+def on_the_host(frame: Frame, message: str) -> torch.Tensor:
+    raise TypeError(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.",
+        "CUDA error: operation not permitted when stream is capturing",
+    ],
+)
+def test_a_term_that_needs_the_host_is_named(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"{__name__}:on_the_host"
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[on_the_host.__module__])
+    rewards = Rewards([RewardTerm(name=name, weight=1.0, options={"message": message})], False)
+    with pytest.raises(UserCodeError, match=f"the reward term '{name}' needs values on the CPU, .* functions of torch"):
+        rewards(frame_of())
+    other = Rewards([RewardTerm(name=name, weight=1.0, options={"message": "a mistake of another kind"})], False)
+    with pytest.raises(TypeError, match="a mistake of another kind"):
+        other(frame_of())
+
+
+def quiet(frame: Frame, share: float, above: float = 0.0) -> Any:
+    return -share * (frame.torque.abs() - above).clamp(min=0.0).sum(1)
+
+
+def summed(frame: Frame) -> Any:
+    return frame.torque.sum()
+
+
+def alone(frame: Frame) -> Any:
+    return 0
+
+
+def own(function: Any, **options: Any) -> list[RewardTerm]:
+    return [RewardTerm(name=f"{__name__}:{function.__name__}", weight=2.0, options=options)]
+
+
+def ours(name: str, **options: Any) -> list[RewardTerm]:
+    return [RewardTerm(name="alive", weight=0.0), RewardTerm(name=name, weight=1.0, options=options)]
+
+
+def test_a_term_of_ones_own_has_its_options() -> None:
+    rewards = Rewards(own(quiet, share=0.5, above=1), False)
+    # torques of 3 and 0.5: 2 x -0.5 x (3 - 1) x 0.02
+    total, _ = rewards(frame_of(torque=[3.0, 0.5, *[0.0] * 10]))
+    assert float(total) == pytest.approx(-0.04)
+    assert rewards.names == ("quiet",)
+
+
+OWN, OURS = r"env.options.rewards\[0\]", r"env.options.rewards\[1\].options"
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (own(quiet, share=0.5, abov=1.0), rf"{OWN}: .*:quiet has no option 'abov' .did you mean 'above'"),
+        (own(quiet), rf"{OWN}: .* needs share; write \{{name: .*:quiet, options: \{{share: ...\}}\}}"),
+        (own(quiet, share="loud"), rf"{OWN}.options.share is the text 'loud'; expected a number"),
+        (own(quiet, share=0.5, frame=1), "has no option 'frame'; it has above, share"),
+        (ours("dof_speed", above=-1.0), rf"{OURS}.above is -1; use a number >= 0"),
+        (ours("tracking_lin_vel", sigma=0.0), rf"{OURS}.sigma is 0; use a number > 0"),
+        (ours("tracking_lin_vel", frame_of="world"), f"{OURS}.frame_of is 'world'; the choices are 'yaw', 'body'"),
+        (ours("torques", above=1.0), "torques has no option 'above'; it has none"),
+    ],
+)
+def test_options_are_judged_by_the_signature_of_a_term(terms: list[RewardTerm], words: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=words):
+        Rewards(terms, False)
+
+
+@pytest.mark.parametrize(
+    ("function", "gives"),
+    [(summed, r"a tensor \[\] for 1 robots; return a tensor .* for each, \[1\]"), (alone, "0 for 1 robots")],
+)
+def test_what_is_no_number_for_each_robot_is_refused_before_the_first_step(function: Any, gives: str) -> None:
+    words = f"the reward term '.*:{function.__name__}' gives {gives}"
+    with pytest.raises(UserCodeError, match=words):
+        Rewards([*own(function), RewardTerm(name="exceed_torque", weight=1.0)], False).try_own(frame_of())
+    task = make_legged("pup12/velocity", {"rewards": to_config(own(function))})
+    with pytest.raises(UserCodeError, match=words):
+        MujocoBatchEnv(task, 1, num_threads=1)
 
 
 def test_mistakes_in_the_list_are_named() -> None:

@@ -30,6 +30,7 @@ def attached(task: LeggedTask, dtype: torch.dtype, looks: bool | None = None) ->
     numbers.begin()
     shapes = logic.memory_shapes() | {name: shape for name, (shape, _) in logic.lasting_shapes().items()}
     memory = {name: like.new_zeros(COUNT, *shape) for name, shape in shapes.items()}
+    memory |= {name: like.new_zeros(shape) for name, shape in logic.shared_shapes(numbers.trains).items()}
     layout = {name: like.new_zeros(COUNT, *shape) for name, shape in logic.layout_shapes().items()}
     logic.attach(memory, layout, numbers)
     logic.forget()

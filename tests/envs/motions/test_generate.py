@@ -8,9 +8,10 @@ import torch
 
 from gaitway import make_env
 from gaitway.cli.main import main
+from gaitway.envs.motions import generate
 from gaitway.envs.motions.clip import Clip, MotionError
 from gaitway.envs.motions.features import MotionFeatures
-from gaitway.envs.motions.generate import kinematic, replayed, velocity_of
+from gaitway.envs.motions.generate import GAITS, commands_of, kinematic, replayed, velocity_of
 from gaitway.envs.motions.library import MotionLibrary
 
 
@@ -69,7 +70,10 @@ def test_episodes_begin_in_the_clip_and_show_its_features() -> None:
     seen = env.reset(0)["amp"]
     library = MotionLibrary.load("pup12_trot")
     drawn = features.at(library, *_draws(env))
-    np.testing.assert_allclose(seen[:, :34].numpy(), drawn[:, :34], atol=2e-5, rtol=1e-5)
+    np.testing.assert_allclose(seen[:, 1:34].numpy(), drawn[:, 1:34], atol=2e-5, rtol=1e-5)
+    lift = seen[:, 0].numpy() - drawn[:, 0]  # out of the ground, into which feet of the simulated clip sink
+    assert (lift > 0.0).all()
+    assert lift.max() < 0.01
     # between two frames a clip's feet are on the line between them, the robot's where its joints put them
     np.testing.assert_allclose(seen[:, 34:].numpy(), drawn[:, 34:], atol=1e-3, rtol=0)
     step = env.step(torch.zeros(32, 12))
@@ -94,3 +98,29 @@ def test_the_command_writes_clips(tmp_path, capsys) -> None:
     assert main(command) != 0  # it is there already
     with pytest.raises(SystemExit):
         main(["motion", "generate", "trot", str(tmp_path / "x"), "--command", "0.5,0"])
+
+
+@pytest.mark.parametrize("gait", GAITS)
+def test_every_gait_has_commands_that_it_is_for(gait, tmp_path, capsys) -> None:
+    out = tmp_path / gait
+    assert main(["motion", "generate", gait, str(out), "--seconds", "1"]) == 0
+    clips = MotionLibrary.load(out).clips
+    told = {tuple(clip.meta["command"]) for clip in clips}
+    assert told == set(commands_of(gait))
+    # the table of gaits: a walk goes straight, up to 0.4 m/s; a slow trot and a bound up to 0.8
+    fastest = {"trot": 1.0, "trot_slow": 0.8, "pace": 1.0, "bound": 0.8, "walk": 0.4}
+    assert max(abs(x) for x, _, _ in told) == fastest[gait]
+    assert gait != "walk" or all(turn == 0.0 for _, _, turn in told)
+
+
+def test_a_set_of_clips_is_written_whole_or_not_at_all(tmp_path, capsys, monkeypatch) -> None:
+    out = tmp_path / "walk"
+    monkeypatch.setattr(generate, "COMMANDS", {"walk": ((0.2, 0.0, 0.0), (1.0, 0.0, 0.0))})  # it falls at 1 m/s
+    command = ["motion", "generate", "walk", str(out), "--seconds", "1"]
+    assert main(command) == 1
+    assert "command less" in capsys.readouterr().err
+    assert not out.exists()
+    monkeypatch.undo()
+    assert main([*command, "--kind", "kinematic"]) == 0
+    assert sorted(clip.name for clip in MotionLibrary.load(out).clips)[1] == "pup12_walk_0.2_0_0_kinematic"
+    assert len(MotionLibrary.load(out)) == len(commands_of("walk"))  # each in a folder of its own

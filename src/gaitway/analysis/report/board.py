@@ -126,7 +126,7 @@ def _run(facts: RunFacts, metric: str) -> dict[str, Any]:
         "seconds": facts.seconds,
         "rate": facts.rate,
         "last": number(float(values.iloc[-1])) if len(values) else None,
-        "best": number(float(values.max())) if len(values) else None,
+        "best": facts.best(metric),
     }
 
 
@@ -145,8 +145,8 @@ def _group(group: ScoredGroup) -> dict[str, Any]:
 def _tests(tests: TaskTests) -> dict[str, Any]:
     rows = [
         {
-            "higher": one.higher,
-            "lower": one.lower,
+            "better": one.better,
+            "worse": one.worse,
             **_ends("difference", one.difference),
             **_ends("improvement", one.improvement, prefix="improvement_"),
             "p": number(one.p_value),
@@ -155,7 +155,13 @@ def _tests(tests: TaskTests) -> dict[str, Any]:
         }
         for one in tests.shown
     ]
-    return {"task": text(tests.task), "pairs": tests.pairs, "correction": tests.correction, "rows": rows}
+    return {
+        "task": text(tests.task),
+        "pairs": tests.pairs,
+        "correction": tests.correction,
+        "is_cost": tests.is_cost,
+        "rows": rows,
+    }
 
 
 def _profile(tests: TaskTests, groups: Sequence[ScoredGroup]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from gaitway.analysis.metrics_file import METRICS
 from gaitway.analysis.report.folders import read_small_json
 from gaitway.analysis.runs import Run, shared_config
+from gaitway.core.costs import costs_of
 
 SILENT_S = 120.0
 """Seconds without a new line after which a run without an end no longer counts as in training."""
@@ -49,6 +50,18 @@ class RunFacts:
     """Returns of policies that have learnt nothing, by their name."""
     warnings: tuple[str, ...]
     """What was suspicious before the run began."""
+
+    def is_cost(self, metric: str) -> bool:
+        """Whether less of a logged metric is better: of losses, and of costs that the contract names."""
+        kind, _, name = metric.partition("/")
+        return "loss" in (kind, name) or name in costs_of(self.contract.get("facts"))
+
+    def best(self, metric: str) -> float | None:
+        """The best value of a metric; None if it was never logged."""
+        values = self.run.series(metric)
+        if values.empty:
+            return None
+        return number(float(values.min() if self.is_cost(metric) else values.max()))
 
     def state(self) -> str:
         """In a word: done, training, silent, stopped, pruned or failed."""

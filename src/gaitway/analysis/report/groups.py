@@ -41,6 +41,8 @@ class ScoredGroup:
     """Interquartile mean with its bootstrap interval; ends that are NaN where there is one run."""
     at: float | None
     """The step of the comparison, the same for all groups of a task."""
+    is_cost: bool
+    """Whether lower scores are better."""
 
     @property
     def has_scores(self) -> bool:
@@ -79,7 +81,10 @@ def score_groups(runs: Sequence[RunFacts], metric: str) -> list[ScoredGroup]:
         scores, left_out = group.scores(steps[task])
         scores = scores[np.isfinite(scores)]
         centre = _centre(tuple(scores.tolist()))
-        found.append(ScoredGroup(label, task, tuple(members_of), group, scores, tuple(left_out), centre, steps[task]))
+        is_cost = runs[members_of[0]].is_cost(metric)
+        found.append(
+            ScoredGroup(label, task, tuple(members_of), group, scores, tuple(left_out), centre, steps[task], is_cost)
+        )
     return found
 
 
@@ -93,10 +98,10 @@ def comparison_step(groups: Sequence[Group]) -> float | None:
 
 
 def ranked(groups: Sequence[ScoredGroup]) -> list[int]:
-    """The numbers of the groups with scores, highest first."""
+    """The numbers of the groups with scores, best first."""
     return sorted(
         (number for number, group in enumerate(groups) if group.has_scores),
-        key=lambda number: -float(groups[number].centre.value),
+        key=lambda number: float(groups[number].centre.value) * (1 if groups[number].is_cost else -1),
     )
 
 

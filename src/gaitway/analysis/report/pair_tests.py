@@ -25,13 +25,15 @@ ALL_SHOWN = 5
 
 @dataclass(frozen=True)
 class PairTest:
-    """The higher of two groups against the lower one."""
+    """The better of two groups against the other one."""
 
     task: str
-    higher: int
-    lower: int
+    better: int
+    worse: int
     difference: Interval
+    """By how much it is above the other one on average, or below it where scores are costs."""
     improvement: Interval
+    """How likely a run of it beats one of the other."""
     p_value: float
     adjusted: float
     """Corrected for all pairs of the task."""
@@ -47,13 +49,15 @@ class TaskTests:
 
     task: str
     order: tuple[int, ...]
-    """Groups with scores, highest first."""
+    """Groups with scores, best first."""
     pairs: int
     """How many there are to be tested."""
     correction: str
     against_best: dict[int, float]
     """Group -> corrected p-value against the best one."""
     shown: tuple[PairTest, ...]
+    is_cost: bool
+    """Whether lower scores are better."""
 
     @property
     def equals(self) -> list[int]:
@@ -89,15 +93,17 @@ def _of_task(task: str, order: list[int], groups: Sequence[ScoredGroup]) -> Task
     against_best = {two: a for (one, two), (_, a) in found.items() if one == best}
     interesting = [pair for pair in found if len(tested) <= ALL_SHOWN or pair[0] == best]
     shown = [_pair(task, *pair, *found[pair], groups) for pair in interesting[:MOST_SHOWN]]
-    return TaskTests(task, tuple(order), pairs, correction, against_best, tuple(shown))
+    is_cost = best is not None and groups[best].is_cost
+    return TaskTests(task, tuple(order), pairs, correction, against_best, tuple(shown), is_cost)
 
 
 def _pair(
-    task: str, higher: int, lower: int, p_value: float, adjusted: float, groups: Sequence[ScoredGroup]
+    task: str, better: int, worse: int, p_value: float, adjusted: float, groups: Sequence[ScoredGroup]
 ) -> PairTest:
-    one, two = groups[higher].scores, groups[lower].scores
-    improvement = _improvement(_key(groups[higher]), _key(groups[lower]))
-    return PairTest(task, higher, lower, welch_interval(two, one, ALPHA), improvement, p_value, adjusted)
+    high, low = (worse, better) if groups[better].is_cost else (better, worse)
+    difference = welch_interval(groups[low].scores, groups[high].scores, ALPHA)
+    improvement = _improvement(_key(groups[high]), _key(groups[low]))
+    return PairTest(task, better, worse, difference, improvement, p_value, adjusted)
 
 
 def _key(group: ScoredGroup) -> tuple[float, ...]:

@@ -15,7 +15,7 @@ LAST = 0.25
 TIME = "time/share_"
 REWARD, OF_TASK = "reward/", "env/reward_"
 MOST_GROUPS = 12
-"""Groups whose parts are shown, the highest ones."""
+"""Groups whose parts are shown, the best ones."""
 NOT_PARTS = ("reward/total",)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gaitway.analysis.report.facts import RunFacts, number, shown, text
 from gaitway.analysis.report.folders import is_plain_file, read_small_json
 
@@ -38,7 +36,7 @@ def sweep_table(folder: Path, runs: Sequence[RunFacts], metric: str) -> dict[str
         state = str(outcome.get("state", ""))
         if state not in OVER:
             state = "waiting" if run is None else runs[run].state()
-        values = runs[run].run.series(metric).to_numpy() if run is not None else np.zeros(0)
+        value = None if run is None else runs[run].best(metric)
         rows.append(
             {
                 "trial": plan["number"],
@@ -46,12 +44,13 @@ def sweep_table(folder: Path, runs: Sequence[RunFacts], metric: str) -> dict[str
                 "seed": shown(plan.get("seed")),
                 "state": text(state),
                 "steps": None if run is None else runs[run].steps,
-                "value": number(float(values.max())) if len(values) else number(outcome.get("value")),
+                "value": number(outcome.get("value")) if value is None else value,
                 "parameters": [shown(_parameters(plan).get(name, "")) for name in names],
                 "sentence": text(outcome.get("sentence") or ""),
             }
         )
-    rows.sort(key=lambda row: -row["value"] if row["value"] is not None else float("inf"))
+    sign = 1 if any(runs[n].is_cost(metric) for n in trials.values()) else -1
+    rows.sort(key=lambda row: sign * row["value"] if row["value"] is not None else float("inf"))
     return {"name": text(folder.name), "parameters": [text(name) for name in names], "rows": rows}
 
 

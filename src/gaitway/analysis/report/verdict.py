@@ -63,15 +63,16 @@ def _task(tests: TaskTests, groups: Sequence[ScoredGroup], metric: str) -> tuple
         who = f"{len(best.scores)} runs reach" if len(best.scores) > 1 else "One run reaches"
         return f"{_of(metric).capitalize()} {_short(best.centre.value)}", f"{who} {reached}.{_gain(best)}"
     beaten = [number for number, p in tests.against_best.items() if p < ALPHA]
-    parts = [f"{best.label} is highest: {reached}."]
+    extreme, beyond = ("lowest", "below") if tests.is_cost else ("highest", "above")
+    parts = [f"{best.label} is {extreme}: {reached}."]
     if beaten:
-        parts.append(f"It is above {_names(beaten, groups)}{_margin(tests, groups, beaten)}.")
+        parts.append(f"It is {beyond} {_names(beaten, groups)}{_margin(tests, groups, beaten)}.")
     if tests.equals:
         parts.append(f"It cannot be told from {_names(tests.equals, groups)}, which does not mean that they are equal.")
     if tests.untested:
         parts.append(f"Not tested, for want of a second run: {_names(tests.untested, groups)}.")
     if not tests.against_best:
-        heading = f"{best.label} is highest, but nothing is tested"
+        heading = f"{best.label} is {extreme}, but nothing is tested"
     elif not tests.equals and not tests.untested:
         heading = f"{best.label} is best"
     elif beaten:
@@ -83,7 +84,7 @@ def _task(tests: TaskTests, groups: Sequence[ScoredGroup], metric: str) -> tuple
 
 def _margin(tests: TaskTests, groups: Sequence[ScoredGroup], beaten: Sequence[int]) -> str:
     """By how much, where one group is beaten; the largest p-value where several are."""
-    pairs = {test.lower: test for test in tests.shown if test.higher == tests.order[0]}
+    pairs = {test.worse: test for test in tests.shown if test.better == tests.order[0]}
     if len(beaten) == 1 and beaten[0] in pairs:
         found = pairs[beaten[0]]
         low, high = _short(found.difference.low), _short(found.difference.high)

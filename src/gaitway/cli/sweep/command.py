@@ -78,14 +78,14 @@ def begin(config: SweepConfig, place: str | Path | None, workers: int | None) ->
     trials = planned_trials(config)
     plans = {trial.number: plan_of(config, trial, workers) for trial in trials or [_probe(config)]}
     first = next(iter(plans.values()))
-    check_metric(first)
+    is_cost = check_metric(first, is_searched=search is not None)
     place = place or _free_name(first)
     executor = make_executor(config, SweepFolder(place), workers)
     folder = SweepFolder.create(place, config)
     with folder.driving():
         for trial in trials:
             folder.write_plan(trial, plans[trial.number])
-        return _drive(folder, config, trials, workers, search, executor)
+        return _drive(folder, config, trials, workers, search, executor, is_cost)
 
 
 def go_on(path: str, workers: int | None, retry_failed: bool) -> int:
@@ -100,8 +100,9 @@ def go_on(path: str, workers: int | None, retry_failed: bool) -> int:
             folder.write_plan(trial, plan_of(config, trial, workers or config.workers))
         left = [record.trial for record in records if record.state not in over] + missing
         search = Search(config.optuna, folder.journal) if config.optuna is not None else None
+        is_cost = search is not None and check_metric(plan_of(config, _probe(config), workers or config.workers), True)
         executor = make_executor(config, folder, workers or config.workers)
-        return _drive(folder, config, left, workers or config.workers, search, executor)
+        return _drive(folder, config, left, workers or config.workers, search, executor, is_cost)
 
 
 def _drive(
@@ -111,11 +112,12 @@ def _drive(
     workers: int,
     search: Search | None,
     executor: Executor,
+    is_cost: bool,
 ) -> int:
     source = None
     if search is not None:
         search.journal = folder.journal
-        search.open()
+        search.open(is_cost)
         source = Searched(folder, config, search, workers)
         for record in folder.records():  # what a driver that was killed did not tell
             if record.state in OVER:
@@ -180,17 +182,27 @@ def plan_of(config: SweepConfig, trial: Trial, workers: int) -> dict[str, Any]:
     }
 
 
-def check_metric(plan: Mapping[str, Any]) -> None:
-    """Refuse a metric that the evaluation will not have."""
+def check_metric(plan: Mapping[str, Any], is_searched: bool) -> bool:
+    """Refuse a metric that the evaluation will not have, or none where trials are searched by it; whether it is a
+    cost."""
     from gaitway.cli.build import build_env
     from gaitway.cli.train_config import parse
     from gaitway.runners.evaluate import result_names
 
     config = parse(plan["config"])
+    metric = config.evaluation.metric
+    if metric is None:
+        if is_searched:
+            raise ConfigError(
+                "a search needs a metric, and evaluation.metric is null; name one as optuna.metric, such as return",
+                "optuna.metric",
+            )
+        return False
     with build_env(config, "evaluation", 1) as env:
-        known = result_names(env.spec, config.evaluation)
-    if config.evaluation.metric not in known:
-        raise ConfigError(f"the metric is {config.evaluation.metric!r}; the evaluation will have {known}")
+        known, costs = result_names(env.spec, config.evaluation), env.spec.costs
+    if metric not in known:
+        raise ConfigError(f"the metric is {metric!r}; the evaluation will have {known}")
+    return metric in costs
 
 
 def status(path: str, as_json: bool) -> int:
@@ -217,15 +229,18 @@ def status(path: str, as_json: bool) -> int:
 
 def best_of(records: Sequence[Record]) -> Record:
     """The first trial with the parameters whose runs are best on average over their seeds."""
+    done = [record for record in records if record.state == "done"]
     groups: dict[str, list[Record]] = {}
-    for record in records:
-        if record.state == "done" and record.value is not None:
+    for record in done:
+        if record.value is not None:
             groups.setdefault(json.dumps(record.trial.parameters, sort_keys=True), []).append(record)
+    if done and not groups:
+        raise ConfigError("no trial of this sweep has a value by evaluation.metric; name one by its number, DIR:3")
     if not groups:
         raise ConfigError("no trial of this sweep is done yet; name one by its number, DIR:3, or wait")
     most = max(len(members) for members in groups.values())  # parameters of which a seed failed do not compete
     complete = [members for members in groups.values() if len(members) == most]
-    return max(complete, key=lambda members: statistics.fmean(one.value or 0.0 for one in members))[0]
+    return max(complete, key=lambda members: statistics.fmean(one.score or 0.0 for one in members))[0]
 
 
 def from_trial(text: str, overrides: Sequence[str]) -> list[str]:

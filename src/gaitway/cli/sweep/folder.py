@@ -26,6 +26,7 @@ import yaml
 
 from gaitway.cli.sweep.plan import SweepConfig, Trial
 from gaitway.core.config import ConfigError, from_config, read_config, to_config
+from gaitway.core.costs import costs_of
 from gaitway.core.files import StateFileError, atomic_write_json, atomic_write_text
 from gaitway.core.locks import lock_file
 from gaitway.core.run_names import nearest_runs
@@ -53,6 +54,13 @@ class Record:
     """The best evaluation so far, by the metric of the run."""
     sentence: str = ""
     """Why it failed."""
+    is_cost: bool = False
+    """Whether less of that metric is better."""
+
+    @property
+    def score(self) -> float | None:
+        """The value, or its negative of a cost: more is better."""
+        return -self.value if self.is_cost and self.value is not None else self.value
 
 
 class SweepFolder:
@@ -184,7 +192,8 @@ class SweepFolder:
             begun = "stopped" if run.path.is_dir() else "waiting"
             alive = _is_alive(outcome.get("pid"), TRIAL_MODULE) or _is_alive(outcome.get("driver"), "gaitway")
             state = "running" if state == "running" and (alive or outcome.get("job") in queued) else begun
-        return Record(trial, state, steps, value_of(run, facts), str(outcome.get("sentence") or ""))
+        value, sentence = value_of(run, facts), str(outcome.get("sentence") or "")
+        return Record(trial, state, steps, value, sentence, is_cost=value is not None and is_cost(run))
 
     @contextmanager
     def driving(self) -> Iterator[None]:
@@ -212,9 +221,21 @@ def value_of(run: RunFolder, facts: Mapping[str, Any]) -> float | None:
     """The best evaluation of a run, by its own metric."""
     best = facts.get("best") or {}
     with suppress(ConfigError, AttributeError):
-        found = best.get(run.read_config().get("evaluation", {}).get("metric", "return"))
+        found = best.get(_metric_of(run))
         return float(found) if isinstance(found, int | float) else None
     return None
+
+
+def is_cost(run: RunFolder) -> bool:
+    """Whether less of a run's own metric is better, as its contract says."""
+    with suppress(ConfigError, AttributeError, OSError, ValueError):
+        contract = json.loads(run.contract.read_text(encoding="utf-8"))
+        return _metric_of(run) in costs_of(contract.get("facts"))
+    return False
+
+
+def _metric_of(run: RunFolder) -> Any:
+    return run.read_config().get("evaluation", {}).get("metric", "return")
 
 
 def _queued() -> frozenset[str]:

@@ -45,7 +45,8 @@ class OptunaConfig:
     pruner: str | dict[str, Any] = "median"
     """none, median, percentile, hyperband or halving, with options likewise."""
     metric: str | None = None
-    """What is maximised, a result of the evaluation; null: evaluation.metric of the runs."""
+    """What is maximised or, if it is a cost, minimised, a result of the evaluation; null: evaluation.metric of the
+    runs."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """As for random draws."""
 

@@ -7,6 +7,7 @@ its evaluations and asks whether to stop (`learn(trial=...)`, which knows nothin
 from __future__ import annotations
 
 import inspect
+import shlex
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,19 +36,28 @@ class Search:
         self._spaces = {key: _distribution(optuna, Span.of(key, spec)) for key, spec in config.parameters.items()}
         self._study: Any = None
 
-    def open(self) -> None:
-        """Begin the study, or go on with it: with another stream of random numbers for each time it is opened."""
+    def open(self, is_cost: bool = False) -> None:
+        """Begin the study, or go on with it: with another stream of random numbers for each time it is opened. Of a
+        cost it looks for the lowest value."""
         storage = _storage(self._optuna, self.journal)
         known = len(storage.get_all_studies()) and len(storage.get_all_trials(0))
         sampler = make_sampler(self._optuna, self.config, self.config.seed + known)
+        direction = "minimize" if is_cost else "maximize"
         self._study = self._optuna.create_study(
             storage=storage,
             study_name=STUDY,
-            direction="maximize",
+            direction=direction,
             load_if_exists=True,
             sampler=sampler,
             pruner=make_pruner(self._optuna, self.config),
         )
+        if self._study.direction.name.lower() != direction:  # of a version that knew no costs
+            sweep = self.journal.parent
+            raise ConfigError(
+                f"{sweep} was begun to look for the {'lowest' if direction == 'maximize' else 'highest'} value of its "
+                f"metric, which is the worst; begin it anew by `gaitway sweep {shlex.quote(f'{sweep}/sweep.yaml')} "
+                "--out DIR`"
+            )
 
     def ask(self, seed: int | None) -> Trial:
         """The next trial; its number is that of Optuna."""

@@ -32,7 +32,7 @@ class ManagerEnv(ForeignEnv):
 
     A group may be a tensor alone, which becomes `policy`. Names of components are the terms of the observation manager,
     names of actions those of the action manager. `clip_actions` is the limit of actions. `one_per_process` refuses a
-    second one while this one is open.
+    second one while this one is open; runs do without one.
     """
 
     closed = False
@@ -49,8 +49,8 @@ class ManagerEnv(ForeignEnv):
     ) -> None:
         if one_per_process and any(not other.closed for other in _single):
             raise ValueError(
-                f"{id} is the second environment of a simulator that runs once per process; set evaluation.interval=0 "
-                "and video.interval=0, and evaluate the run afterwards by `gaitway eval`"
+                f"{id} is the second environment of a simulator that runs once per process; close the first one, or "
+                "use another process"
             )
         self.env, self._inner = env, getattr(env, "unwrapped", env)
         inner = self._inner
@@ -80,6 +80,7 @@ class ManagerEnv(ForeignEnv):
             log=logged_numbers(extras),
             finite_checks=finite_checks,
             purpose=purpose,
+            one_per_process=one_per_process,
         )
         if one_per_process:
             _single.add(self)

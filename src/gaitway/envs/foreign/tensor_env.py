@@ -22,6 +22,7 @@ from torch import Tensor
 from gaitway.core.seeding import PURPOSES, instance_seeds
 from gaitway.core.user_code import UserCodeError
 from gaitway.envs.foreign.groups import Terms, as_groups, described, split, tensors_of
+from gaitway.envs.foreign.rsl_rl_env import RslRlEnv
 from gaitway.envs.gym.env import derived_seed
 from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, Step, VecEnv, check_action
 
@@ -64,6 +65,7 @@ class ForeignEnv(VecEnv):
         log: Mapping[str, Any] | None = None,
         finite_checks: int = 1,
         purpose: str = "train",
+        one_per_process: bool = False,
     ) -> None:
         """Read the groups from the first observation; `segments` name pieces that become groups of their own."""
         if purpose not in PURPOSES:
@@ -82,6 +84,7 @@ class ForeignEnv(VecEnv):
             metrics=tuple(f"{name}_episode" for name in self._log_names),
             final_observations="exact" if exact_final else "previous",
             exact_state=False,
+            one_per_process=one_per_process,
         )
         self._first = self._kept(obs)
         if not exact_final:
@@ -311,7 +314,9 @@ def logged_numbers(extras: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own_segments(env: Any) -> Terms:
-    """The segments that older environments describe their flat vectors by."""
+    """The segments that older environments describe their flat vectors by; groups of ours stay whole."""
+    if isinstance(env, RslRlEnv):
+        return {}
     found: dict[str, Mapping[str, Any]] = {}
     for group, name in (("policy", "obs_segments"), ("critic", "privileged_obs_segments")):
         if segments := getattr(env, name, None):

@@ -4,7 +4,7 @@
 |---|---|
 | `joint_offset` | the default pose + scale a |
 | `joint_delta` | the present position + scale a, sampled once per step |
-| `gait_residual` | a gait at its phase, for the command, + 0.15 a |
+| `gait_residual` | a gait at its phase, for the command, + 0.15 a; its authority may fade to the default pose |
 | `gait_params` | a gait whose command, heights and stance follow a filtered action of six numbers |
 """
 
@@ -53,15 +53,23 @@ class Actions:
             return (KEPT * filtered + (1.0 - KEPT) * action).clamp(-1.0, 1.0)
         return action
 
-    def targets(self, taken: Tensor, q: Tensor, phase: Tensor, command: Tensor) -> Tensor:
-        """Targets of the joints [n, A] for `taken` actions; phase [n] in cycles, as it is observed."""
+    def targets(
+        self, taken: Tensor, q: Tensor, phase: Tensor, command: Tensor, authority: Tensor | None = None
+    ) -> Tensor:
+        """Targets of the joints [n, A] for `taken` actions; phase [n] in cycles, as it is observed.
+
+        `authority` [1] is the share of the gait in `gait_residual`: at 0 actions correct the default pose instead.
+        """
         robot = self.robot
         if self.mode == "joint_offset":
             target = robot.action_offset + robot.action_scale * taken
         elif self.mode == "joint_delta":
             target = q + self.scale * taken
         elif self.mode == "gait_residual":
-            target = self._gait().pose(phase, command) + self.scale * taken
+            pose = self._gait().pose(phase, command)
+            if authority is not None:
+                pose = torch.lerp(robot.pose.expand_as(pose), pose, authority)
+            target = pose + self.scale * taken
         else:
             target = self._of_parameters(taken, phase, command)
         return target.clamp(robot.low, robot.high)

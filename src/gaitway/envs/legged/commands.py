@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration
-from gaitway.core.ranges import INCREASING, Number, PositiveShare, Share
+from gaitway.core.ranges import INCREASING, Number, Positive, PositiveShare, Share
 from gaitway.envs.legged.frame import norm
 
 Interval = Annotated[tuple[Number, Number], INCREASING]
@@ -29,6 +29,8 @@ DRAWS = 12
 REPLACED, MEAN_WAIT = 0.5, 5.0
 """The joystick's: chance that a component changes, mean seconds between changes."""
 JOYSTICK_SHARES = (0.9, 0.25, 0.5)
+SHOWN_SHARE = 0.6
+"""Of the highest speed: how fast robots go that are watched."""
 CLIP_VELOCITY = "clip_velocity"
 """In the layout, [4]: 1 where an episode begins within a clip, else 0, and the velocity that the clip reaches."""
 
@@ -53,7 +55,7 @@ class CommandConfig:
     """To the left, m/s."""
     turn: Interval = (-1.0, 1.0)
     """To the left, rad/s."""
-    seconds: Interval | None = (4.0, 8.0)
+    seconds: Annotated[tuple[Positive, Positive], INCREASING] | None = (4.0, 8.0)
     """How long a command lasts; null: for the episode."""
     stand: Share = 0.1
     """Chance that the command is to stand."""
@@ -121,6 +123,15 @@ class Commands:
             return command
         chosen = (velocity[:, 0] > 0.0) & (uniform < self.config.from_clip)
         return torch.where(chosen[:, None], velocity[:, 1:], command)
+
+    @property
+    def shown(self) -> tuple[float, float, float] | None:
+        """What shows a robot in motion, straight ahead, where it would keep a command of the grid, of which the first
+        is to stand; None where commands are drawn or given."""
+        if self.config.sampler != "grid" or self.held is not None:
+            return None
+        low, high = self.config.x
+        return SHOWN_SHARE * max(high, low, key=abs), 0.0, 0.0
 
     @property
     def has_goal(self) -> bool:

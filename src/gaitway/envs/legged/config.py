@@ -7,17 +7,15 @@ from dataclasses import field
 from typing import Literal
 
 from gaitway.core.config import configuration
-from gaitway.core.ranges import NotNegative, Number, Positive
+from gaitway.core.ranges import Count, NotNegative, Number, Positive
 from gaitway.envs.legged.actions import MODES
 from gaitway.envs.legged.commands import CommandConfig
+from gaitway.envs.legged.endings import ENDINGS
 from gaitway.envs.legged.gaits import GaitConfig
 from gaitway.envs.legged.latency import LatencyConfig
 from gaitway.envs.legged.randomise import PushConfig, RandomiseConfig
 from gaitway.envs.legged.rewards import RewardTerm
 from gaitway.envs.legged.terrain.config import TerrainConfig
-
-ENDINGS = ("trunk", "links", "tilt", "height")
-"""What may end an episode: contact of the base, of a link; the base tilted too far; the base too low."""
 
 
 @configuration(kw_only=True)
@@ -46,6 +44,12 @@ class LeggedConfig:
 
     robot: str = "pup12"
     """pup12, pup4, walker, humanoid, go1, spot, g1, h1, t1, or a YAML file."""
+    timestep: Positive | None = None
+    """Seconds of a substep; null: the robot's."""
+    substeps: Count | None = None
+    """Substeps of a control step; null: the robot's."""
+    self_collision: bool | None = None
+    """Whether legs touch each other and the base; null: as the robot says."""
     action: Literal["joint_offset", "joint_delta", "gait_residual", "gait_params"] = "joint_offset"
     action_limit: Positive = 4.0
     """Actions are clipped to this and its negative."""
@@ -65,7 +69,7 @@ class LeggedConfig:
     clip_negative: bool = False
     """A negative sum of terms counts as 0, before a termination is paid for."""
     endings: list[str] = field(default_factory=lambda: ["trunk", "tilt", "height"])
-    """What terminates an episode: trunk, links, tilt, height."""
+    """What terminates an episode: trunk, links, tilt, height; finish: the end of a track, else truncated there."""
     episode_seconds: Positive = 20.0
     warm_up: NotNegative = 1.0
     """Seconds at the beginning of an episode that measures of tracking leave out."""
@@ -84,6 +88,8 @@ class LeggedConfig:
             raise ValueError(f"action is {self.action!r}; use one of {list(MODES)}")
         if not self.observations:
             raise ValueError("observations is empty; list a group, such as {policy: [policy]}")
+        if empty := [group for group, leaves in self.observations.items() if not leaves]:
+            raise ValueError(f"observations.{empty[0]} is empty; list what it shows, such as [policy], or leave it out")
 
     @property
     def terms(self) -> tuple[RewardTerm, ...]:

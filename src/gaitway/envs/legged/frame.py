@@ -1,7 +1,8 @@
 """What a step was, as tensors [B, ...]: the frame that actions, observations, rewards and endings are functions of.
 
 A simulator hands out `Physics`, its own arrays as tensors; `measure` makes a `Frame` of them. SI units, z up, x
-forward, y left, quaternions w x y z. Base frame: turned with the base; yaw frame: turned about the vertical alone.
+forward, y left, quaternions w x y z. Base frame: turned with the base; yaw frame: turned about the vertical alone;
+IMU frame: what is measured is told in it, and the base's where a robot names no site for it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class RobotTensors:
     """Contact sensors come first: of each geom of each foot, of geoms of the base, of links; four numbers each, whether
     there is contact and the force on what it touches. Then come positions and velocities of feet."""
     foot_radius: Tensor
+    """How far below their places feet end in the default pose (m) [F]."""
     home: Tensor
     """qpos [nq] of the default pose."""
     pose: Tensor
@@ -58,6 +60,9 @@ class RobotTensors:
     stand_height: float
     fall_height: float
     fall_tilt: float
+    imu_position: Tensor | None = None
+    imu_rotation: Tensor | None = None
+    """Of what measures how the base moves, in the base [3] and [4]; None: its own frame."""
 
     @property
     def size(self) -> int:
@@ -161,7 +166,7 @@ class Frame:
     older_action: Tensor
     last_qd: Tensor
     steps: Tensor
-    """Steps of the episode, this one included [n]."""
+    """Steps of the episode, this one included, 0 in first states [n]."""
     air_time: Tensor
     contact_time: Tensor
     """Seconds since the foot left the ground, since it touched it [n, F]."""
@@ -172,10 +177,30 @@ class Frame:
     ctrl: Tensor
     """Targets of the joints [n, A]."""
     terminated: Tensor
-    """bool [n]; rewards are computed after endings."""
+    """bool [n]: by a fall. Rewards are computed after endings."""
     substeps: Substeps | None = None
     place: Place | None = None
     """Where on their tracks robots are."""
+
+    @property
+    def imu_lin_vel(self) -> Tensor:
+        """Velocity of what measures it, in its own frame [n, 3]."""
+        if self.robot.imu_position is None:
+            return self.lin_vel
+        around = torch.linalg.cross(self.ang_vel, self.robot.imu_position.expand_as(self.ang_vel))
+        return self._in_imu(self.lin_vel + around)
+
+    @property
+    def imu_ang_vel(self) -> Tensor:
+        return self._in_imu(self.ang_vel)
+
+    @property
+    def imu_gravity(self) -> Tensor:
+        return self._in_imu(self.gravity)
+
+    def _in_imu(self, vector: Tensor) -> Tensor:
+        turn = self.robot.imu_rotation
+        return vector if turn is None else rotate_back(turn.expand(len(vector), 4), vector)
 
     def moving(self, threshold: float = 0.1) -> Tensor:
         """Whether the command asks for a place elsewhere, bool [n]."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration, to_config
-from gaitway.core.ranges import Number, Positive, PositiveShare
+from gaitway.core.ranges import Number, Positive, PositiveShare, Share
 from gaitway.envs.legged.kinematics import leg_angles
 
 OFFSETS = {
@@ -42,6 +42,8 @@ class GaitConfig:
     """Of the hips above the ground (m)."""
     x_offset: Number = -0.03
     """Nominal feet ahead of the hips (m)."""
+    authority: Share = 1.0
+    """Share of the gait that `gait_residual` corrects, the rest is the default pose; `set_gait_authority` moves it."""
 
     def __post_init__(self) -> None:
         if self.name not in OFFSETS:
@@ -73,6 +75,8 @@ class Gait:
         sizes = ("hip_x", "hip_y", "hip_offset", "thigh", "calf", "foot_radius")
         zeros = dict(zip(("thigh_zero", "calf_zero"), self.zeros, strict=True)) if any(self.zeros) else {}
         found = to_config(self.config) | {name: getattr(self, name) for name in sizes} | zeros
+        if self.config.authority == 1.0:
+            del found["authority"]
         return found | {"offsets": self.offsets.tolist()}
 
     def feet(

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from gaitway.envs.legged.frame import rotate
 
+CLEARANCE = 0.005
+"""How far above the ground (m) the lowest foot is when an episode begins."""
+
 
 @dataclass(frozen=True)
 class FootChains:

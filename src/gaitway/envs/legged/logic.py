@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from gaitway.envs.legged import randomise
 from gaitway.envs.legged.actions import Actions
 from gaitway.envs.legged.commands import CLIP_VELOCITY, DRAWS, Commands, widened
 from gaitway.envs.legged.config import LeggedConfig
+from gaitway.envs.legged.endings import FINISH, fallen, finished
 from gaitway.envs.legged.frame import (
     Frame,
     Physics,
@@ -27,7 +29,6 @@ from gaitway.envs.legged.frame import (
     base_pose,
     base_velocity,
     measure,
-    roll_and_pitch,
 )
 from gaitway.envs.legged.kinematics import FootChains
 from gaitway.envs.legged.latency import Latency
@@ -40,6 +41,11 @@ from gaitway.envs.legged.starts import START_DRAWS, first_states
 from gaitway.envs.legged.sums import EpisodeSums
 from gaitway.envs.legged.terrain.blocks import Place
 from gaitway.envs.legged.terrain.surroundings import Surroundings
+
+STEPS = "steps"
+"""How many steps an episode has had. Ages that somebody sets (`VecEnv.set_elapsed`) move its end and nothing else."""
+WORTH, AUTHORITY = "worth", "authority"
+"""What all instances share: weight x dt of each reward term [K], and the gait's share of targets [1]."""
 
 
 class LeggedLogic:
@@ -67,7 +73,6 @@ class LeggedLogic:
         self.pushes = Pushes(config.pushes, robot, dt)
         self.latency = Latency(config.latency, observations.sizes, dt) if config.latency.most else None
         self.sums = EpisodeSums(rewards.names, robot.feet, config.warm_up)
-        self._upright_limit = -math.cos(robot.fall_tilt)
         self._has_curriculum = False
         self.has_kicks, self.has_pushes = self.pushes.has_kicks, self.pushes.has_pushes
         self.metrics = (
@@ -104,7 +109,7 @@ class LeggedLogic:
             **dict.fromkeys(("action", "last_action", "older_action"), (sizes,)),
             **dict.fromkeys(("last_qd", "target"), joints),
             **dict.fromkeys(("air_time", "contact_time", "peak"), feet),
-            **dict.fromkeys(("phase", "command_left", "heading"), ()),
+            **dict.fromkeys(("phase", "command_left", "heading", STEPS), ()),
             **{"command": (3,), **PUSH_SHAPES},
             **self.sums.shapes(),
             **(self.around.memory_shapes() if self.around is not None else {}),
@@ -122,9 +127,10 @@ class LeggedLogic:
         return {"place": (), **randomise.layout_shapes(self.robot), **terrain, **clip}
 
     def shared_shapes(self, trains: bool) -> dict[str, tuple[int, ...]]:
-        """What all instances share: the command curriculum, in training alone."""
+        """What all instances share: what terms are worth, the gait's authority; in training the command curriculum."""
         names = ("share", "score", "episodes") if self.config.commands.curriculum and trains else ()
-        return dict.fromkeys(names, (1,))
+        gait = (AUTHORITY,) if self.actions.mode == "gait_residual" else ()
+        return {WORTH: (len(self.rewards.names),), **dict.fromkeys((*gait, *names), (1,))}
 
     def attach(
         self,
@@ -138,6 +144,9 @@ class LeggedLogic:
         self._has_curriculum = "share" in self.memory
         if self._has_curriculum:
             self.memory["share"].fill_(self.config.commands.start_share)
+        self.memory[WORTH].copy_(self.memory[WORTH].new_tensor(self.rewards.per_step(self.dt)))
+        if AUTHORITY in self.memory:
+            self.memory[AUTHORITY].fill_(self.config.gait.authority)
         self.pushes.attach(self.memory)
         self.sums.attach(self.memory)
         if self.latency is not None:
@@ -165,7 +174,8 @@ class LeggedLogic:
         memory["action"].copy_(self.actions.taken(action, memory["action"]))
         q = physics.qpos[:, self.robot.positions]
         memory["last_qd"].copy_(physics.qvel[:, self.robot.velocities])
-        target = self.actions.targets(memory["action"], q, memory["phase"], memory["command"])
+        fading = (memory[AUTHORITY],) if AUTHORITY in memory else ()
+        target = self.actions.targets(memory["action"], q, memory["phase"], memory["command"], *fading)
         memory["target"].copy_(target)
         if self.actions.gait is not None:  # what is observed next is the phase of the next target
             memory["phase"].copy_(torch.frac(memory["phase"] + self.actions.gait.config.frequency * self.dt))
@@ -177,13 +187,15 @@ class LeggedLogic:
 
     def judge(self, physics: Physics, substeps: Substeps | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Reward [B], whether the episode terminates [B], and metrics [B] by name, after physics moved."""
+        self.memory[STEPS].add_(1.0)
         frame = self._frame(ALL, physics, self._feet_moved(self._measured(ALL, physics)), substeps)
-        frame.terminated = self._fallen(frame)
-        reward, parts = self.rewards(frame)
+        frame.terminated = fallen(frame, self.config.endings)
+        reward, parts = self.rewards(frame, self.memory[WORTH])
         metrics = self._count(frame, parts)
         self.pushes.fade()
         self.frame = frame
-        return reward, frame.terminated, metrics
+        ends = frame.terminated | finished(frame) if FINISH in self.config.endings else frame.terminated
+        return reward, ends, metrics
 
     def go_on(self, ended: Tensor, physics: Physics) -> Tensor | None:
         """Timers of episodes that go on: new commands, pushes and kicks; changes of the bases' velocities [B, 6]."""
@@ -230,9 +242,13 @@ class LeggedLogic:
             late = self.latency.seen(rows)
         found = self.observations(values, uniform, late)
         if self.around is not None:
-            elapsed = self.numbers.elapsed[rows]
-            found |= {name: self.around.image(rows, elapsed) for name in self.observations.images}
+            steps = self.steps(rows)
+            found |= {name: self.around.image(rows, steps) for name in self.observations.images}
         return found
+
+    def steps(self, rows: Index) -> Tensor:
+        """How many steps the episodes of `rows` have had [n]."""
+        return self.memory[STEPS][rows].long()
 
     def forget_step(self) -> None:
         """The last step was judged and seen: nothing of it is needed, and whoever compiles a step need not keep it."""
@@ -249,9 +265,35 @@ class LeggedLogic:
         around = self.around
         assert around is not None
         assert around.camera is not None
-        noisy = self.config.noise > 0.0
-        uniform = self.numbers.of_step("depth", around.camera.draws, rows) if noisy else None
-        around.hold(rows, distance, uniform, self.numbers.elapsed[rows], is_new)
+        noisy, steps = self.config.noise > 0.0, self.steps(rows)
+        uniform = self.numbers.of_step("depth", around.camera.draws, rows, steps) if noisy else None
+        around.hold(rows, distance, uniform, steps, is_new)
+
+    # schedules, between steps
+
+    def set_reward_weight(self, name: str, weight: float) -> None:
+        """From now on the term `name` has this weight."""
+        if not math.isfinite(weight):
+            raise ValueError(f"the weight of {name} is {weight}; use a finite number")
+        self.memory[WORTH][self.rewards.number(name)] = weight * self.dt
+
+    def set_gait_authority(self, share: float) -> None:
+        """From now on `gait_residual` corrects this share of the gait, and the default pose for the rest."""
+        if AUTHORITY not in self.memory:
+            raise ValueError(f"the action is {self.actions.mode}, in which no gait fades; use action=gait_residual")
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"the gait's authority is {share}; use a share from 0 to 1")
+        self.memory[AUTHORITY].fill_(share)
+
+    def levels(self) -> dict[str, float]:
+        """`<kind>_mean`, `<kind>_min` and `<kind>_max` of the levels on each kind of terrain, between iterations."""
+        if self.around is None:
+            raise ValueError("a plane has no levels; write terrain.kind=tiles or track, or leave terrain_levels out")
+        found: dict[str, float] = {}
+        for name, level in self.around.levels().items():
+            numbers = {"mean": level.mean(), "min": level.amin(), "max": level.amax()}
+            found |= {f"{name}_{what}": float(number) for what, number in numbers.items()}
+        return found
 
     # beginnings
 
@@ -310,11 +352,16 @@ class LeggedLogic:
             seen = self._seen(rows, self._first_frame(rows, physics))
             self.latency.refill(rows, self.observations.values(seen, self.latency.sizes), where)
 
+    def try_terms(self, rows: Index, physics: Physics, substeps: Substeps | None) -> None:
+        """Ask terms of users what first states are worth, so that what is wrong with them shows before the first step;
+        nobody is paid."""
+        self.rewards.try_own(replace(self._first_frame(rows, physics), substeps=substeps))
+
     # parts
 
     def _step_numbers(self, rows: Index) -> Tensor:
         """All random numbers of a step [n, ...], drawn at once; `_part` tells them apart."""
-        return self.numbers.of_step("step", sum(self._step_draws.values()), rows)
+        return self.numbers.of_step("step", sum(self._step_draws.values()), rows, self.steps(rows))
 
     def _part(self, name: str, uniform: Tensor) -> Tensor:
         start = self._step_starts[name]
@@ -367,7 +414,7 @@ class LeggedLogic:
             **rest,
             **kept,
             ctrl=memory["target"][rows],
-            steps=self.numbers.elapsed[rows] + 1,
+            steps=self.steps(rows),
             terminated=torch.zeros_like(measured["yaw"], dtype=torch.bool),
             substeps=substeps,
             place=None if self.around is None else self.around.where(rows, physics, measured["position"]),
@@ -405,22 +452,6 @@ class LeggedLogic:
             "contact_time": memory["contact_time"],
             "peak": torch.where(landed, peak, memory["peak"]),
         }
-
-    def _fallen(self, frame: Frame) -> Tensor:
-        fallen = torch.zeros_like(frame.terminated)
-        robot, endings = self.robot, self.config.endings
-        if frame.place is not None:
-            roll, pitch = roll_and_pitch(frame.gravity)
-            return frame.place.ends(roll, pitch, frame.height, frame.trunk_force, endings)
-        if "trunk" in endings:
-            fallen = fallen | (frame.trunk_force > 1.0)
-        if "links" in endings and frame.link_force.shape[1]:
-            fallen = fallen | (frame.link_force > 1.0).any(1)
-        if "tilt" in endings:
-            fallen = fallen | (frame.gravity[:, 2] > self._upright_limit)
-        if "height" in endings:
-            fallen = fallen | (frame.height < robot.fall_height)
-        return fallen
 
     def _count(self, frame: Frame, parts: Tensor) -> dict[str, Tensor]:
         """Add this step to what the episode adds up to."""

@@ -5,11 +5,17 @@ is measured after the warm-up stands first; falls and time count from the beginn
 
 The gait is told by touch-downs, of feet that were in the air for `FLIGHT` seconds: strides per second, and when in the
 stride of the first foot each other one lands, as an angle: sums of its sine and cosine, so that 0 and 1 are the same.
+Touch-downs per second are the stride frequency that the autocorrelation of contacts peaks at (a test compares the two
+on a trot), need no contacts of the past, and can be pooled over episodes.
+
+Torques are those of every substep where substeps are recorded: in evaluations, and where a reward term needs them.
+Elsewhere they are those of the last substep.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -29,12 +35,25 @@ AFTER_WARM_UP = (
     *("touchdowns", "foot_seconds"),
 )
 ALWAYS = ("falls", "seconds")
+FALLS = ("fell", "falls_episode")
+"""What says of a step that the robot fell, and of an episode."""
+COSTS = (
+    *("velocity_squares", "x_squares", "y_squares", "yaw_squares", "joint_work", "slip", "slipped", "action_change"),
+    *("saturated", "falls"),
+)
+"""Sums of which less is better, as of the figures that are made of them."""
 
 
 def measure_names(feet: int) -> tuple[str, ...]:
     """What is summed up, told at the end of an episode as `<name>_episode`."""
     turns = (f"phase_{part}_{foot}" for foot in range(1, feet) for part in ("sine", "cosine"))
     return *AFTER_WARM_UP, *turns, *ALWAYS
+
+
+def costs(pooled: Mapping[str, Pooled]) -> list[str]:
+    """Sums, and figures of `pooled`, of which less is better."""
+    sums = [f"{name}_episode" for name in COSTS]
+    return [*sums, *(name for name, figure in pooled.items() if figure.of in sums)]
 
 
 def measures(
@@ -48,6 +67,7 @@ def measures(
     """
     slip = (norm(frame.foot_velocity[..., :2]) * frame.contact).sum(1)
     one, kind = torch.ones_like(yaw_error), yaw_error.dtype
+    saturated = (substep_torques(frame).abs() >= SATURATED * frame.robot.effort).to(kind).mean(1).sum(1)
     feet, joints = frame.contact.shape[1], frame.torque.shape[1]
     measured = (
         error.square().sum(1),
@@ -63,7 +83,7 @@ def measures(
         one * feet,
         slip * frame.dt,
         norm(frame.action - frame.last_action),
-        (frame.torque.abs() >= SATURATED * frame.robot.effort).sum(1).to(kind),
+        saturated,
         one * joints,
         landed(frame).sum(1).to(kind),
         one * (feet * frame.dt),
@@ -71,6 +91,11 @@ def measures(
     )
     always = (frame.terminated.to(kind), one * frame.dt)
     return torch.cat((torch.stack(measured, 1) * counts[:, None], torch.stack(always, 1)), 1)
+
+
+def substep_torques(frame: Frame) -> Tensor:
+    """[n, S, A], of the last substep alone where others are not recorded."""
+    return frame.torque[:, None] if frame.substeps is None else frame.substeps.torque
 
 
 def landed(frame: Frame) -> Tensor:

@@ -20,7 +20,9 @@ from gaitway.envs.vec_env import Component, ObservationGroup
 CLIP = 100.0
 FORCE_LIMIT = 200.0
 """N, of a foot as it is shown."""
-FRICTION_SPREAD, COM_SPREAD = 1.0, 0.05
+COM_SPREAD = 0.05
+IMU = "imu"
+"""The frame of what is measured, the base's where a robot names no site for it."""
 
 
 @dataclass
@@ -100,10 +102,10 @@ def _roll_pitch_yaw(frame: Frame) -> Tensor:
     return torch.stack((roll, pitch, frame.yaw), 1)
 
 
-LIN_VEL = Leaf(_vector(2), lambda s: _linear(s.frame.lin_vel, s.frame.robot), "m/s", 2.0, 0.1, "base")
-ANG_VEL = Leaf(_vector(1), lambda s: _turning(s.frame.ang_vel, s.frame.robot), "rad/s", 0.25, 0.2, "base")
+LIN_VEL = Leaf(_vector(2), lambda s: _linear(s.frame.imu_lin_vel, s.frame.robot), "m/s", 2.0, 0.1, IMU)
+ANG_VEL = Leaf(_vector(1), lambda s: _turning(s.frame.imu_ang_vel, s.frame.robot), "rad/s", 0.25, 0.2, IMU)
 GRAVITY = Leaf(
-    _vector(2), lambda s: _linear(s.frame.gravity + s.drawn["gravity_bias"], s.frame.robot), "", 1.0, 0.05, "base"
+    _vector(2), lambda s: _linear(s.frame.imu_gravity + s.drawn["gravity_bias"], s.frame.robot), "", 1.0, 0.05, IMU
 )
 DOF_POS = Leaf(_joints, lambda s: s.frame.q + s.drawn["encoder"] - s.frame.robot.pose, "rad", 1.0, 0.01)
 DOF_VEL = Leaf(_joints, lambda s: s.frame.qd, "rad/s", 0.05, 1.5)
@@ -146,11 +148,11 @@ LEAVES: dict[str, Leaf] = {
     "lin_vel_hidden": _clean(LIN_VEL, lambda s: torch.zeros_like(_linear(s.frame.lin_vel, s.frame.robot))),
     "lin_vel_true": _clean(LIN_VEL),
     "ang_vel_true": _clean(ANG_VEL),
-    "gravity_true": _clean(GRAVITY, lambda s: _linear(s.frame.gravity, s.frame.robot)),
+    "gravity_true": _clean(GRAVITY, lambda s: _linear(s.frame.imu_gravity, s.frame.robot)),
     "dof_pos_true": _clean(DOF_POS, lambda s: s.frame.q - s.frame.robot.pose),
     "dof_vel_true": _clean(DOF_VEL),
     "yaw_velocity": Leaf(_vector(2), lambda s: _linear(s.frame.yaw_vel, s.frame.robot), "m/s", frame="yaw"),
-    "ang_vel_unscaled": Leaf(_vector(1), lambda s: _turning(s.frame.ang_vel, s.frame.robot), "rad/s", frame="base"),
+    "ang_vel_unscaled": Leaf(_vector(1), lambda s: _turning(s.frame.imu_ang_vel, s.frame.robot), "rad/s", frame=IMU),
     "commands_unscaled": Leaf(_vector(1), lambda s: _forward(s.frame.command, s.frame.robot), "m/s, rad/s"),
     "base_pose": Leaf(
         _fixed(6),
@@ -189,7 +191,10 @@ LEAVES: dict[str, Leaf] = {
     ),
     "push": Leaf(_fixed(6), lambda s: s.push),
     "height_unscaled": Leaf(_fixed(1), lambda s: s.frame.height[:, None], "m"),
-    "lin_vel_unscaled": Leaf(_vector(2), lambda s: _linear(s.frame.lin_vel, s.frame.robot), "m/s", frame="base"),
+    "lin_vel_unscaled": Leaf(_vector(2), lambda s: _linear(s.frame.imu_lin_vel, s.frame.robot), "m/s", frame=IMU),
+    "lin_vel_base": Leaf(_vector(2), lambda s: _linear(s.frame.lin_vel, s.frame.robot), "m/s", frame="base"),
+    "ang_vel_base": Leaf(_vector(1), lambda s: _turning(s.frame.ang_vel, s.frame.robot), "rad/s", frame="base"),
+    "gravity_base": Leaf(_vector(2), lambda s: _linear(s.frame.gravity, s.frame.robot), frame="base"),
     "dof_pos_absolute": Leaf(_joints, lambda s: s.frame.q, "rad"),
     "dof_vel_unscaled": Leaf(_joints, lambda s: s.frame.qd, "rad/s"),
 }
@@ -208,8 +213,12 @@ AMP = (
     *("dof_pos_absolute", "dof_vel_unscaled", "foot_pos"),
 )
 """What a motion prior compares, in the order of `MotionFeatures` with the feet as bodies."""
+AMP_WITHOUT_GRAVITY = tuple(name for name in AMP if name != "gravity_true")
+OF_BASE = {"gravity_true": "gravity_base", "lin_vel_unscaled": "lin_vel_base", "ang_vel_unscaled": "ang_vel_base"}
+"""What a motion prior compares of robots with an IMU: clips know the base alone."""
 AGGREGATES: dict[str, tuple[str, ...]] = {
     "amp": AMP,
+    "amp_without_gravity": AMP_WITHOUT_GRAVITY,
     "proprioception": PROPRIOCEPTION,
     "policy": POLICY,
     "critic": CRITIC,
@@ -230,6 +239,14 @@ MEASURED = tuple(PRIVILEGED_ALIAS)
 """What sensors tell, which may be late."""
 TOLD = ("commands", "last_actions")
 """What a controller knows by itself."""
+
+
+def amp_leaves(has_imu: bool) -> dict[str, tuple[str, ...]]:
+    """What `amp` and `amp_without_gravity` stand for."""
+    names = {"amp": AMP, "amp_without_gravity": AMP_WITHOUT_GRAVITY}
+    if not has_imu:
+        return names
+    return {name: tuple(OF_BASE.get(leaf, leaf) for leaf in leaves) for name, leaves in names.items()}
 
 
 def listed(lists: Mapping[str, Sequence[str]]) -> set[str]:
@@ -253,7 +270,8 @@ class Observations:
     ) -> None:
         """`around` are the leaves that the terrain has, and their sizes; `image` is what the camera shows."""
         around = around or {}
-        self.leaves = {group: _leaves(names, group, has_phase, around) for group, names in lists.items()}
+        has_imu = robot.imu_rotation is not None
+        self.leaves = {group: _leaves(names, group, has_phase, around, has_imu) for group, names in lists.items()}
         self.images = tuple(group for group, names in self.leaves.items() if names == (IMAGE,))
         vectors = {group: names for group, names in self.leaves.items() if group not in self.images}
         self._vectors = vectors
@@ -267,7 +285,7 @@ class Observations:
             if image is not None and group in self.images
             else ObservationGroup(
                 group,
-                tuple(part for name in names for part in _components(name, sizes[name], scales[name], noise)),
+                tuple(part for name in names for part in _components(name, sizes[name], scales[name], noise, has_imu)),
                 (sum(sizes[name] for name in names),),
             )
             for group, names in self.leaves.items()
@@ -311,11 +329,14 @@ class Observations:
         return found
 
 
-def _leaves(names: Sequence[str], group: str, has_phase: bool, around: Mapping[str, int]) -> tuple[str, ...]:
+def _leaves(
+    names: Sequence[str], group: str, has_phase: bool, around: Mapping[str, int], has_imu: bool
+) -> tuple[str, ...]:
     """A list with aggregates written out."""
     found: list[str] = []
+    aggregates = AGGREGATES | amp_leaves(has_imu)
     for name in names:
-        found += AGGREGATES.get(name, (name,))
+        found += aggregates.get(name, (name,))
     for name in found:
         if (name in TERRAIN_LEAVES or name == IMAGE) and name not in around:
             has = f"has {sorted(around)}" if around else "has none of the kind"
@@ -336,10 +357,11 @@ def _scale(leaf: Leaf, size: int) -> list[float]:
     return [leaf.scale] * size if isinstance(leaf.scale, float) else list(leaf.scale)[:size]
 
 
-def _components(name: str, size: int, scales: Sequence[float], noise: float) -> tuple[Component, ...]:
+def _components(name: str, size: int, scales: Sequence[float], noise: float, has_imu: bool) -> tuple[Component, ...]:
     """One component for each part, else one where all numbers share a scale, else one for each."""
     leaf = LEAVES[name]
-    facts = {"clip": CLIP, "noise": noise * leaf.noise, "frame": leaf.frame}
+    frame = "base" if leaf.frame == IMU and not has_imu else leaf.frame
+    facts = {"clip": CLIP, "noise": noise * leaf.noise, "frame": frame}
     if leaf.parts:
         rest = size - sum(count for _, count in leaf.parts)
         return tuple(Component(part, count or rest, leaf.unit, scale=scales[0], **facts) for part, count in leaf.parts)  # type: ignore[arg-type]

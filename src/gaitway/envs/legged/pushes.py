@@ -31,6 +31,9 @@ class Pushes:
         self.has_kicks, self.has_pushes = config.kick_seconds is not None, config.push_seconds is not None
         self.kick_draws, self.push_draws = PUSH_DRAWS * self.has_kicks, PUSH_DRAWS * self.has_pushes
         """Numbers of a step."""
+        planar = robot.is_planar
+        self._moves = robot.pose.new_tensor((1.0, 0.0, 1.0, 0.0, 0.0, 0.0) if planar else (1.0,) * 6)
+        """Ways in which a base can be kicked [6], 0 or 1: planar ones have no y, and are never turned."""
 
     def attach(self, memory: Mapping[str, Tensor]) -> None:
         self._memory = memory
@@ -62,6 +65,7 @@ class Pushes:
         memory["push_left"].sub_(self.dt)
         due = goes_on & (memory["push_left"] <= 0.0)
         impulse, lasts, wait = randomise.draw_push(self.config, uniform, self.robot.mass)
+        impulse = impulse * self._moves[:2]
         for name, value in (("push_impulse", impulse), ("push_lasts", lasts), ("push_left", wait + lasts)):
             put(memory[name], due, value)
         put(memory["push_gone"], due, torch.zeros_like(lasts))
@@ -72,6 +76,7 @@ class Pushes:
         memory["kick_left"].sub_(self.dt)
         due = goes_on & (memory["kick_left"] <= 0.0)
         change, wait = randomise.draw_kick(self.config, uniform)
+        change = change * self._moves
         put(memory["kick_left"], due, wait)
         put(memory["kick"], due, change[:, :3])
         return change * due[:, None]

@@ -39,6 +39,8 @@ Wait = Annotated[tuple[Positive, Positive], INCREASING]
 FADE = 0.9
 """How fast a kick fades from what critics see, per step."""
 PUSH_DRAWS = 8
+HISTORY = 64
+"""Substeps for which motors keep targets, at most: eight control steps of most robots, as long as their sensors do."""
 
 
 @configuration(kw_only=True)
@@ -62,10 +64,17 @@ class RandomiseConfig:
     damping: Factors | None = (0.8, 1.2)
     armature: Factors | None = (0.9, 1.1)
     delay: WholeNumber = 0
-    """Targets reach their motors up to so many substeps later."""
+    """Targets reach their motors up to so many substeps later, at most `HISTORY`."""
     gravity: NotNegative = 0.0
     """+- m/s2 per axis"""
     gravity_bias: NotNegative = 0.02
+
+    def __post_init__(self) -> None:
+        if self.delay > HISTORY:
+            raise ValueError(
+                f"randomise.delay is {self.delay} substeps, longer than the history: motors keep the targets of "
+                f"{HISTORY}; use at most {HISTORY}"
+            )
 
 
 @configuration(kw_only=True)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration, did_you_mean, resolve_class
-from gaitway.core.ranges import Number
+from gaitway.core.parts import bind_options, judge_part
+from gaitway.core.ranges import NotNegative, Number, Positive
+from gaitway.core.user_code import UserCodeError
 from gaitway.envs.legged.frame import Frame, norm, roll_and_pitch
 
 if TYPE_CHECKING:
@@ -39,12 +41,12 @@ class RewardTerm:
     """Keyword arguments of the term."""
 
 
-def tracking_lin_vel(frame: Frame, sigma: float = 0.25, frame_of: str = "yaw") -> Tensor:
+def tracking_lin_vel(frame: Frame, sigma: Positive = 0.25, frame_of: Literal["yaw", "body"] = "yaw") -> Tensor:
     velocity = frame.yaw_vel if frame_of == "yaw" else frame.lin_vel
     return torch.exp(-(frame.command[:, :2] - velocity[:, :2]).square().sum(1) / sigma)
 
 
-def tracking_ang_vel(frame: Frame, sigma: float = 0.25) -> Tensor:
+def tracking_ang_vel(frame: Frame, sigma: Positive = 0.25) -> Tensor:
     return torch.exp(-(frame.command[:, 2] - frame.turn).square() / sigma)
 
 
@@ -68,7 +70,7 @@ def orientation(frame: Frame) -> Tensor:
     return frame.gravity[:, :2].square().sum(1)
 
 
-def base_height(frame: Frame, target: float | None = None) -> Tensor:
+def base_height(frame: Frame, target: Number | None = None) -> Tensor:
     return (frame.height - (frame.robot.stand_height if target is None else target)).square()
 
 
@@ -88,7 +90,7 @@ def dof_acc(frame: Frame) -> Tensor:
     return ((frame.qd - frame.last_qd) / frame.dt).square().sum(1)
 
 
-def dof_speed(frame: Frame, above: float = 2.0 * torch.pi) -> Tensor:
+def dof_speed(frame: Frame, above: NotNegative = 2.0 * torch.pi) -> Tensor:
     return (frame.qd.abs() - above).clamp(min=0.0).square().sum(1)
 
 
@@ -101,11 +103,11 @@ def action_smooth(frame: Frame) -> Tensor:
     return torch.where(frame.steps > 2, bend, torch.zeros_like(bend))
 
 
-def feet_air_time(frame: Frame, least: float = 0.2) -> Tensor:
+def feet_air_time(frame: Frame, least: NotNegative = 0.2) -> Tensor:
     return ((frame.air_time - least) * frame.first_contact).sum(1) * frame.moving()
 
 
-def air_time_biped(frame: Frame, most: float = 0.4) -> Tensor:
+def air_time_biped(frame: Frame, most: Positive = 0.4) -> Tensor:
     """In single stance the shorter of the times for which one foot has stood and the other swung."""
     single = frame.contact.sum(1) == 1
     present = torch.where(frame.contact, frame.contact_time, frame.air_time)
@@ -116,24 +118,24 @@ def feet_slip(frame: Frame) -> Tensor:
     return (frame.foot_velocity[..., :2].square().sum(2) * frame.contact).sum(1)
 
 
-def feet_clearance(frame: Frame, target: float = TARGET_HEIGHT) -> Tensor:
+def feet_clearance(frame: Frame, target: NotNegative = TARGET_HEIGHT) -> Tensor:
     return ((frame.foot_height - target).abs() * norm(frame.foot_velocity[..., :2]).sqrt()).sum(1)
 
 
-def feet_height(frame: Frame, target: float = TARGET_HEIGHT) -> Tensor:
+def feet_height(frame: Frame, target: Positive = TARGET_HEIGHT) -> Tensor:
     return ((frame.peak / target - 1.0).square() * frame.first_contact).sum(1) * frame.moving()
 
 
-def feet_force(frame: Frame, above: float = 150.0) -> Tensor:
+def feet_force(frame: Frame, above: NotNegative = 150.0) -> Tensor:
     return (norm(frame.foot_force) - above).clamp(min=0.0).sum(1)
 
 
-def stumble(frame: Frame, ratio: float = 5.0) -> Tensor:
+def stumble(frame: Frame, ratio: NotNegative = 5.0) -> Tensor:
     force = frame.foot_force
     return (norm(force[..., :2]) > ratio * force[..., 2].abs()).any(1).to(force.dtype)
 
 
-def collision(frame: Frame, above: float = 0.1) -> Tensor:
+def collision(frame: Frame, above: NotNegative = 0.1) -> Tensor:
     return (frame.link_force > above).sum(1).to(frame.height.dtype)
 
 
@@ -161,7 +163,7 @@ def upright(frame: Frame) -> Tensor:
     return torch.exp(-2.0 * away)
 
 
-def rise(frame: Frame, most: float = 0.26) -> Tensor:
+def rise(frame: Frame, most: Positive = 0.26) -> Tensor:
     return torch.exp(frame.height.clamp(max=most)) - 1.0
 
 
@@ -191,6 +193,11 @@ def tilt_cond(frame: Frame) -> Tensor:
     return torch.where(_place(frame).tilts(), roll, -roll)
 
 
+def finish(frame: Frame) -> Tensor:
+    """1 in the step in which the whole robot is past the last block, without a fall."""
+    return (_place(frame).is_past() & ~frame.terminated).to(frame.height.dtype)
+
+
 def termination(frame: Frame) -> Tensor:
     return frame.terminated.to(frame.height.dtype)
 
@@ -207,7 +214,7 @@ def exceed_dof_pos(frame: Frame) -> Tensor:
     return ((q < frame.robot.soft_low) | (q > frame.robot.soft_high)).sum(2).to(q.dtype).mean(1)
 
 
-def exceed_torque(frame: Frame, share: float = 0.9) -> Tensor:
+def exceed_torque(frame: Frame, share: NotNegative = 0.9) -> Tensor:
     """Sum over substeps of what unlimited torques have beyond a share of the limits."""
     substeps, robot = _substeps(frame), frame.robot
     asked = robot.kp * (frame.ctrl[:, None] - substeps.q) - robot.kd * substeps.qd
@@ -237,11 +244,11 @@ TERMS: dict[str, Term] = {
         *(base_height, pose, torques, energy, energy_substeps, dof_acc, dof_speed, action_rate, action_smooth),
         *(feet_air_time, air_time_biped, feet_slip, feet_clearance, feet_height, feet_force, stumble, collision),
         *(stand_still, dof_pos_limits, exceed_dof_pos, exceed_torque, lin_pos_y, yaw_abs),
-        *(upright, rise, posture, stillness, penetrate_depth, penetrate_volume, tilt_cond, termination),
+        *(upright, rise, posture, stillness, penetrate_depth, penetrate_volume, tilt_cond, finish, termination),
     )
 }
 SUBSTEP_TERMS = ("energy_substeps", "exceed_dof_pos", "exceed_torque")
-TRACK_TERMS = ("penetrate_depth", "penetrate_volume", "tilt_cond")
+TRACK_TERMS = ("penetrate_depth", "penetrate_volume", "tilt_cond", "finish")
 
 
 class Rewards:
@@ -249,18 +256,42 @@ class Rewards:
 
     def __init__(self, terms: Sequence[RewardTerm], clip_negative: bool) -> None:
         self.clip_negative = clip_negative
-        self._terms = [(_short(each.name), each.weight, _function(each)) for each in terms if each.weight]
+        self._terms = [
+            (_short(each.name), each.weight, _function(each, f"env.options.rewards[{number}]"))
+            for number, each in enumerate(terms)
+            if each.weight
+        ]
         self.names = tuple(name for name, _, _ in self._terms)
         if len(set(self.names)) != len(self.names):
             double = next(name for name in self.names if self.names.count(name) > 1)
             raise ValueError(f"rewards names {double!r} twice; write it once")
 
-    def __call__(self, frame: Frame) -> tuple[Tensor, Tensor]:
-        """The reward [n], and what each term added to it [n, K].
+    def per_step(self, dt: float) -> list[float]:
+        """What a value of 1 is worth in a step of `dt` seconds, of each term [K]."""
+        return [weight * dt for _, weight, _ in self._terms]
+
+    def number(self, name: str) -> int:
+        """The place of a term among those that are paid."""
+        if name not in self.names:
+            raise ValueError(
+                f"the reward has no term {name!r}{did_you_mean(name, self.names)}; it has {list(self.names)}. Terms of "
+                "weight 0 are left out: begin with a small one"
+            )
+        return self.names.index(name)
+
+    def try_own(self, frame: Frame) -> None:
+        """Call the terms of users for nothing: they refuse what is not a number for each robot."""
+        for _, _, term in self._terms:
+            if isinstance(term, OwnTerm):
+                term(frame)
+
+    def __call__(self, frame: Frame, worth: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The reward [n], and what each term added to it [n, K]. `worth` [K] takes the place of `per_step`.
 
         With `clip_negative` a negative sum of all other terms becomes 0 before the termination's is added.
         """
-        parts = [weight * frame.dt * function(frame) for _, weight, function in self._terms]
+        worths: Sequence[Any] = self.per_step(frame.dt) if worth is None else worth.unbind(0)
+        parts = [each * function(frame) for each, (_, _, function) in zip(worths, self._terms, strict=True)]
         total = torch.zeros_like(frame.height)
         for name, part in zip(self.names, parts, strict=True):
             total = total + part if name != TERMINATION else total
@@ -271,12 +302,43 @@ class Rewards:
         return total, torch.stack(parts, 1)
 
 
-def _function(entry: RewardTerm) -> Term:
-    if ":" in entry.name:
-        return functools.partial(resolve_class(entry.name, "rewards"), **entry.options)
-    if entry.name not in TERMS:
+class OwnTerm:
+    """A term of the user's. Tensors of a GPU cannot be looked at on the way: whatever does is named."""
+
+    def __init__(self, name: str, function: Term) -> None:
+        self.name, self.function = name, function
+
+    def __call__(self, frame: Frame) -> Tensor:
+        try:
+            value = self.function(frame)
+        except (TypeError, RuntimeError) as error:
+            # torch: "can't convert cuda:0 device type tensor to numpy", "not permitted when stream is capturing"
+            if not any(word in str(error) for word in ("to numpy", "captur")):
+                raise
+            raise UserCodeError(
+                f"the reward term {self.name!r} needs values on the CPU, and those of {frame.height.device} stay "
+                "where they are; write it with functions of torch alone: no NumPy, no .cpu(), no .item(), no branch on "
+                "a value"
+            ) from error
+        if not isinstance(value, Tensor) or value.shape != frame.height.shape:
+            gave = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise UserCodeError(
+                f"the reward term {self.name!r} gives {gave} for {len(frame.height)} robots; return a tensor with one "
+                f"number for each, {list(frame.height.shape)}"
+            )
+        return value
+
+
+def _function(entry: RewardTerm, key: str) -> Term:
+    """The term with its options; `key` is where its entry stands."""
+    is_own = ":" in entry.name
+    if not is_own and entry.name not in TERMS:
         raise ValueError(f"no reward term {entry.name!r}{did_you_mean(entry.name, TERMS)}; there are {sorted(TERMS)}")
-    return functools.partial(TERMS[entry.name], **entry.options)
+    term = resolve_class(entry.name, key) if is_own else TERMS[entry.name]
+    judge_part(term, entry.options, key)
+    bound = bind_options(entry.name, term, entry.options, key, given={}, leading=1)  # the frame comes first
+    function = functools.partial(term, **bound.kwargs)
+    return OwnTerm(entry.name, function) if is_own else function
 
 
 def _short(name: str) -> str:

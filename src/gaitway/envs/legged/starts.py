@@ -11,13 +11,12 @@ from torch import Tensor
 from gaitway.envs.episode_numbers import Index
 from gaitway.envs.legged.config import StartConfig
 from gaitway.envs.legged.frame import RobotTensors, rotate
-from gaitway.envs.legged.kinematics import FootChains
+from gaitway.envs.legged.kinematics import CLEARANCE, FootChains
+from gaitway.envs.legged.terrain.bank import FieldBank
 from gaitway.envs.legged.terrain.tiles import Tiles
 from gaitway.envs.legged.terrain.track import Track
 
 DROP_HEIGHT = 0.5
-CLEARANCE = 0.005
-"""How far above the ground (m) the lowest foot is when an episode begins."""
 START_DRAWS = 12
 """Numbers that a start takes, besides one for each joint."""
 
@@ -28,7 +27,7 @@ def first_states(
     chains: FootChains,
     uniform: Tensor,
     q: Tensor | None,
-    terrain: Tiles | Track | None,
+    terrain: Tiles | FieldBank | Track | None,
     rows: Index,
     drawn: Mapping[str, Tensor],
 ) -> tuple[Tensor, Tensor]:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.legged.frame import Frame, norm
-from gaitway.envs.legged.metrics import landed, measure_names, measures, touch_phases
+from gaitway.envs.legged.metrics import landed, measure_names, measures, substep_torques, touch_phases
 
 TORQUE_METRIC = "peak_torque"
+"""The largest share of its effort that a joint has given in the episode so far, after the warm-up."""
 TRACKING_SIGMA = 0.25
 """Of the score by which commands widen: exp(-error^2 / sigma)."""
 
@@ -36,6 +37,7 @@ class EpisodeSums:
             "last_position": (3,),
             "stride_clock": (),
             "stride_period": (),
+            TORQUE_METRIC: (),
         }
 
     def attach(self, memory: Mapping[str, Tensor]) -> None:
@@ -55,12 +57,14 @@ class EpisodeSums:
         memory["stride_period"].copy_(period)
         measured = measures(frame, apart, yaw_error, moved, frame.robot.mass + payload, phase, counts)
         memory["sums"].add_(torch.cat((parts, measured), 1))
+        peak = (substep_torques(frame) / frame.robot.effort).abs().amax((1, 2)) * counts
+        memory[TORQUE_METRIC].copy_(torch.maximum(memory[TORQUE_METRIC], peak))
         tracking = torch.exp(-error.square() / TRACKING_SIGMA)
         memory["tracked"].add_((tracking - memory["tracked"]) / frame.steps)
         metrics = {
             "fell": frame.terminated,
             "velocity_error": error,
             "yaw_error": yaw_error.abs(),
-            TORQUE_METRIC: (frame.torque / frame.robot.effort).abs().amax(1),
+            TORQUE_METRIC: memory[TORQUE_METRIC],
         }
         return metrics | {f"{name}_episode": memory["sums"][:, column] for column, name in enumerate(self.names)}

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 
 from gaitway.envs.motions.clip import VELOCITIES, Clip, with_velocities
+from gaitway.envs.motions.lowest import LowestPoints, touching_geoms
 from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.functional.rotations import inverse, product, rotation_vector
 
@@ -136,44 +137,8 @@ def _floor(skeleton: Skeleton, qpos: np.ndarray) -> Finding:
 
 def lowest_points(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray | None:
     """Height [n] of the lowest point of what can touch the floor, in states qpos [n, nq]; None if nothing can."""
-    geoms = [
-        number
-        for number in range(model.ngeom)
-        if (model.geom_contype[number] or model.geom_conaffinity[number])
-        and model.geom_bodyid[number] != 0
-        and model.geom_type[number] in (*_BELOW, _MESH)
-    ]
-    if not geoms:
-        return None
-    data, heights = mujoco.MjData(model), np.empty(len(qpos))
-    for frame in range(len(qpos)):
-        data.qpos[:] = qpos[frame]
-        mujoco.mj_kinematics(model, data)
-        heights[frame] = min(data.geom_xpos[g, 2] - _depth(model, g, data.geom_xmat[g][6:]) for g in geoms)
-    return heights
-
-
-_SPHERE, _CAPSULE, _ELLIPSOID, _CYLINDER, _BOX, _MESH = (
-    int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind}"))
-    for kind in ("SPHERE", "CAPSULE", "ELLIPSOID", "CYLINDER", "BOX", "MESH")
-)
-# from the size of a geom and the world's z in its frame: how far it reaches below its centre
-_BELOW = {
-    _SPHERE: lambda size, z: size[0],
-    _CAPSULE: lambda size, z: size[0] + size[1] * abs(z[2]),
-    _ELLIPSOID: lambda size, z: float(np.linalg.norm(size * z)),
-    _CYLINDER: lambda size, z: size[0] * float(np.hypot(z[0], z[1])) + size[1] * abs(z[2]),
-    _BOX: lambda size, z: float(np.sum(size * np.abs(z))),
-}
-
-
-def _depth(model: mujoco.MjModel, geom: int, z: np.ndarray) -> float:
-    kind = int(model.geom_type[geom])
-    if kind != _MESH:
-        return float(_BELOW[kind](model.geom_size[geom], z))
-    mesh = int(model.geom_dataid[geom])
-    first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
-    return float(-(model.mesh_vert[first : first + count] @ z).min())
+    geoms = touching_geoms(model)
+    return LowestPoints(model, geoms)(qpos)[..., 2].min(1) if geoms else None
 
 
 def _turns(after: np.ndarray, before: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ that of the motions. In this order:
 | a joint's name and `_velocity` | 1 | its velocity |
 | a body's name and `_position` | 3, planar 2 | where asked for: its place in the root's frame (m) |
 
-Planar robots have x and z of vectors and the turn about y. A root that is fixed has no components.
+Planar robots have x and z of vectors and the turn about y. A root that is fixed has no components. `gravity` can be
+left out, as in the first motion priors for quadrupeds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from gaitway.envs.batch_task import BatchTask, Rows
 from gaitway.envs.motions.clip import Clip, Frames, MotionError, columns_of
 from gaitway.envs.motions.library import MotionLibrary
-from gaitway.envs.motions.skeleton import Skeleton
+from gaitway.envs.motions.skeleton import Skeleton, robot_name
 from gaitway.envs.vec_env import Component, EnvSpec
 from gaitway.functional.rotations import rotate_back
 
@@ -37,7 +38,15 @@ ROOTS = ("free", "planar", "fixed")
 class MotionFeatures:
     """Features [n, size] of frames whose joints and bodies have any order; missing ones are an error."""
 
-    def __init__(self, joints: Sequence[str], root: str = "free", bodies: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        joints: Sequence[str],
+        root: str = "free",
+        bodies: Sequence[str] = (),
+        robot: str = "",
+        gravity: bool = True,
+    ) -> None:
+        """`robot` is whose features they are, where that has a name. Without `gravity` that component is left out."""
         if root not in ROOTS:
             raise ValueError(f"root is {root!r}; use one of {list(ROOTS)}")
         if root == "fixed" and bodies:
@@ -45,11 +54,12 @@ class MotionFeatures:
                 f"places of {', '.join(bodies)} are measured from a root, and this one is fixed; use none"
             )
         self.joints, self.root, self.bodies = tuple(joints), root, tuple(bodies)
+        self.robot, self.gravity = robot, gravity
         axes, turns = {"free": ([0, 1, 2], [0, 1, 2]), "planar": ([0, 2], [1]), "fixed": ([], [])}[root]
         self._axes, self._turns = np.array(axes, dtype=np.int64), np.array(turns, dtype=np.int64)
         own = (
             Component("height", 1, "m"),
-            Component("gravity", len(axes)),
+            *((Component("gravity", len(axes)),) if gravity else ()),
             Component("velocity", len(axes), "m/s"),
             Component("angular_velocity", len(turns), "rad/s"),
         )
@@ -70,12 +80,19 @@ class MotionFeatures:
                 f"{spec.id} has no group {group!r} of motion features; add the wrapper "
                 f"{{name: features, features: amp, into: {group}}}"
             )
-        return cls(tuple(facts["joints"]), str(facts["root"]), tuple(facts["bodies"]))
+        return cls(
+            tuple(facts["joints"]),
+            str(facts["root"]),
+            tuple(facts["bodies"]),
+            str(facts.get("robot", "")),
+            bool(facts.get("gravity", True)),
+        )
 
     @property
     def facts(self) -> dict[str, Any]:
         """What `of_spec` reads, plain."""
-        return {"joints": list(self.joints), "root": self.root, "bodies": list(self.bodies)}
+        plain = {"joints": list(self.joints), "root": self.root, "bodies": list(self.bodies)}
+        return plain | ({"robot": self.robot} if self.robot else {}) | ({} if self.gravity else {"gravity": False})
 
     def __call__(
         self, frames: Frames, joints: Sequence[str], bodies: Sequence[str], clip: str = "the clip"
@@ -90,7 +107,7 @@ class MotionFeatures:
             down = np.broadcast_to([0.0, 0.0, -1.0], position.shape)
             own = (
                 position[:, 2:],
-                rotate_back(rotation, down)[:, self._axes],
+                *((rotate_back(rotation, down)[:, self._axes],) if self.gravity else ()),
                 rotate_back(rotation, frames.body_velocities[:, 0])[:, self._axes],
                 rotate_back(rotation, frames.body_angular_velocities[:, 0])[:, self._turns],
             )
@@ -139,7 +156,7 @@ class ObservedMotion:
         known = [task.model.body(number).name for number in range(1, task.model.nbody)]
         self._bodies = [task.model.body(known[at]).id for at in columns_of(known, bodies, skeleton.name, "body")]
         root = skeleton.kind if skeleton.kind in ROOTS else "free"
-        self.motion = MotionFeatures(skeleton.joints, root, tuple(bodies))
+        self.motion = MotionFeatures(skeleton.joints, root, tuple(bodies), robot_name(task))
         self.components, self.size = self.motion.components, self.motion.size
         self.fields: tuple[str, ...] = ("xpos",) if bodies else ()
         self._names = (*skeleton.bodies, *bodies)

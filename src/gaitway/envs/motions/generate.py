@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.motions.clip import Clip, MotionError
-from gaitway.envs.motions.skeleton import Skeleton
+from gaitway.envs.motions.skeleton import Skeleton, robot_name
 from gaitway.functional.rotations import rotate_back
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ TROTS: tuple[Command, ...] = (
     *((0.5, 0.0, 0.5), (0.5, 0.0, -0.5)),
 )
 """Commands of a set of clips."""
+SLOW_TROTS = tuple(command for command in TROTS if command[0] <= 0.8)
+WALKS: tuple[Command, ...] = ((0.2, 0.0, 0.0), (0.3, 0.0, 0.0), (0.4, 0.0, 0.0), (-0.2, 0.0, 0.0))
+"""A walk falls faster than that, and in turns."""
+COMMANDS = {"trot_slow": SLOW_TROTS, "bound": SLOW_TROTS, "walk": WALKS}
+"""Of the gaits that are not for all of `TROTS`."""
 GAITS: dict[str, dict[str, Any]] = {
     "trot": {},
     "trot_slow": {"name": "trot", "frequency": 2.0},
@@ -63,11 +68,9 @@ def replayed(
     from gaitway.envs.registry import make_env
 
     options = _options(gait, command, robot) | {"episode_seconds": seconds + warmup + 1.0}
-    name = f"{robot}_{gait}_{'_'.join(f'{number:g}' for number in command)}"
     with make_env(TASK, 1, seed=seed, num_threads=1, **options) as env:
-        task = _task(env)
         try:
-            clip = record(env, _Still(env), seconds, warmup, seed, episodes=1, bodies=task.foot_names)
+            clip = record(env, _Still(env), seconds, warmup, seed, episodes=1)
         except MotionError as error:
             raise MotionError(f"{robot} falls in a {gait} at {list(command)}; command less ({error})") from error
     tilt = float(np.arccos(np.clip(_up(clip), -1.0, 1.0)).max())
@@ -75,7 +78,7 @@ def replayed(
         raise MotionError(
             f"{robot} tilts by {math.degrees(tilt):.0f} degrees in a {gait} at {list(command)}; command less"
         )
-    return _told(clip, name, gait, command, "replayed")
+    return _told(clip, gait, command, "replayed")
 
 
 def kinematic(gait: str, command: Command, robot: str = "pup12", cycles: int = 10) -> Clip:
@@ -100,8 +103,15 @@ def kinematic(gait: str, command: Command, robot: str = "pup12", cycles: int = 1
         skeleton = Skeleton.of_task(task)
         still = np.zeros((len(qpos), task.model.nv))
         # who turns does not come back to where it looked, so the end of a turn is no beginning
-        clip = skeleton.clip(qpos, still, 1.0 / dt, task.foot_names, loop=abs(command[2]) < 1e-9)
-    return _told(clip.differentiated(), f"{robot}_{gait}_kinematic", gait, command, "kinematic")
+        clip = skeleton.clip(
+            qpos, still, 1.0 / dt, task.foot_names, loop=abs(command[2]) < 1e-9, meta={"robot": robot_name(task)}
+        )
+    return _told(clip.differentiated(), gait, command, "kinematic")
+
+
+def commands_of(gait: str) -> tuple[Command, ...]:
+    """Commands that the gait is for, a set of clips of it."""
+    return COMMANDS.get(gait, TROTS)
 
 
 def velocity_of(clip: Clip) -> Command:
@@ -112,6 +122,12 @@ def velocity_of(clip: Clip) -> Command:
     vx, vy = frames.body_velocities[:, 0, :2].T
     ahead, left = np.cos(yaw) * vx + np.sin(yaw) * vy, np.cos(yaw) * vy - np.sin(yaw) * vx
     return float(ahead.mean()), float(left.mean()), float(frames.body_angular_velocities[:, 0, 2].mean())
+
+
+def motion_facts(clip: Clip, command: Sequence[float] | None) -> dict[str, Any]:
+    """What `meta` says of how a robot was told to move, where it was told one thing, and how it did."""
+    told = {} if command is None else {"command": list(command)}
+    return told | {"velocity": [round(each, 4) for each in velocity_of(clip)]}
 
 
 def _options(gait: str, command: Command, robot: str) -> dict[str, Any]:
@@ -148,14 +164,11 @@ def _up(clip: Clip) -> np.ndarray:
     return rotate_back(rotation, np.broadcast_to([0.0, 0.0, 1.0], (len(clip), 3)))[:, 2]
 
 
-def _told(clip: Clip, name: str, gait: str, command: Sequence[float], kind: str) -> Clip:
-    facts: Mapping[str, Any] = {
-        "kind": kind,
-        "gait": gait,
-        "command": list(command),
-        "velocity": [round(each, 4) for each in velocity_of(clip)],
-    }
+def _told(clip: Clip, gait: str, command: Sequence[float], kind: str) -> Clip:
+    facts: Mapping[str, Any] = {"kind": kind, "gait": gait, **motion_facts(clip, command)}
     source = f"gaitway motion generate {gait} --command {','.join(f'{each:g}' for each in command)} --kind {kind}"
+    name = f"{clip.meta['robot']}_{gait}_{'_'.join(f'{each:g}' for each in command)}"
+    name += "_kinematic" if kind == "kinematic" else ""
     arrays: dict[str, Any] = {"name": name, "source": source, "meta": {**clip.meta, **facts}}
     return Clip(
         clip.frames, clip.fps, clip.joints, clip.bodies, clip.balls, loop=clip.loop, weight=clip.weight, **arrays

@@ -11,6 +11,7 @@ import numpy as np
 
 from gaitway.core.files import STRUCTURE_FILE
 from gaitway.envs.motions.clip import Clip, Frames, MotionError, sample
+from gaitway.envs.robots.registry import same_machine
 
 SHIPPED = Path(__file__).parent / "files"
 """Clips that come with the library, a folder each, known by their names."""
@@ -80,6 +81,19 @@ class MotionLibrary:
     @property
     def fingerprint(self) -> str:
         return hashlib.sha256("".join(clip.fingerprint for clip in self.clips).encode()).hexdigest()
+
+    def need_fit(self, robot: str, dt: float, who: str) -> None:
+        """Refuse clips of another robot or rate than those of `who`, whose steps take `dt` seconds.
+
+        Clips that do not say whose they are, and tasks that name no robot (""), go by their joints alone."""
+        for clip in self.clips:
+            told = str(clip.meta.get("robot") or "")
+            if told and robot and not same_machine(told, robot):
+                raise MotionError(
+                    f"{clip.name} is a clip of {told} and {who} moves {robot}; use a clip of {robot} (`gaitway motion "
+                    f"generate` or `record`), or say that it fits by `gaitway motion convert CLIP OUT --robot {robot}`"
+                )
+        self.need_dt(dt, who)
 
     def need_dt(self, dt: float, who: str) -> None:
         """Refuse clips whose frames are not `dt` seconds apart, the step of `who`."""

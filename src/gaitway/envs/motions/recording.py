@@ -9,7 +9,7 @@ import torch
 
 from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.motions.clip import Clip, MotionError
-from gaitway.envs.motions.skeleton import Skeleton
+from gaitway.envs.motions.skeleton import Skeleton, robot_name
 from gaitway.envs.vec_env import Actor, VecEnv
 from gaitway.envs.wrappers import innermost
 
@@ -26,7 +26,8 @@ def record(
     """The first `seconds` without an end of an episode, from `warmup` seconds after its start on.
 
     `env` is a native task, of which the first instance is recorded: qpos and qvel as they are when the policy sees
-    them. After so many `episodes` that ended too early it is given up. `bodies` as in `Skeleton.clip`.
+    them. After so many `episodes` that ended too early it is given up. `bodies` as in `Skeleton.clip`; those of legged
+    robots are their feet unless others are named, as motion priors compare them.
     """
     task = getattr(innermost(env), "task", None)
     if not isinstance(task, BatchTask):
@@ -38,6 +39,7 @@ def record(
     limit = env.spec.max_episode_steps
     if limit and skipped + wanted >= limit:
         raise MotionError(f"episodes end after {limit * dt:g} s; record at most {(limit - 1) * dt - warmup:g} s")
+    bodies = getattr(task, "foot_names", None) if bodies is None else bodies
     skeleton, longest = Skeleton.of_task(task), 0
     obs, states, age = env.reset(seed), [], 0
     act.reset()
@@ -48,8 +50,8 @@ def record(
                 states.append((task.qpos[0].copy(), task.qvel[0].copy()))
             if len(states) == wanted + 1:
                 qpos, qvel = (np.array(each) for each in zip(*states, strict=True))
-                robot = getattr(task, "robot", None)
-                meta = {"task": env.spec.id, "seed": seed} | ({} if robot is None else {"robot": robot.name})
+                robot = robot_name(task)
+                meta = {"task": env.spec.id, "seed": seed} | ({"robot": robot} if robot else {})
                 name = env.spec.id.replace("/", "_")
                 return skeleton.clip(qpos, qvel, 1.0 / dt, bodies, name=name, meta=meta)
             with torch.no_grad():

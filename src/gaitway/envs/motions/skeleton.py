@@ -14,7 +14,8 @@ import numpy as np
 
 from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.motions.clip import Clip, Frames, Mirror, MotionError, columns_of, other_side
-from gaitway.envs.robots.robot import ALIGNED, BALL, FREE, HINGE, SLIDE, Robot
+from gaitway.envs.motions.lowest import touching_geoms
+from gaitway.envs.robots.robot import ALIGNED, BALL, FREE, HINGE, SLIDE, Robot, mirror_sign
 from gaitway.functional.rotations import (
     about,
     angle_about,
@@ -176,13 +177,10 @@ class Skeleton:
         for name in self.joints:
             partner = other_side(name)
             partners[name] = partner = partner if partner in self.joints else name
-            numbers = [self.model.joint(each).id for each in (name, partner)]
-            own, other = (data.xaxis[number] for number in numbers)
-            flips = (1.0, -1.0, 1.0) if self.model.jnt_type[numbers[0]] == SLIDE else (-1.0, 1.0, -1.0)
-            same = float(np.dot(other * np.array(flips), own))
-            if abs(same) < ALIGNED:
+            sign = mirror_sign(self.model, data, name, partner)
+            if sign is None:
                 raise MotionError(f"{name!r} and {partner!r} of {self.name} are no mirror images; no mirror fits")
-            signs[name] = 1.0 if same > 0 else -1.0
+            signs[name] = sign
         return Mirror(partners, signs)
 
     @property
@@ -191,6 +189,35 @@ class Skeleton:
         if self._free is not None:
             return [self._free[0], self._free[0] + 1]
         return [slide.position for slide in self._slides if slide.axis != 2]
+
+    @property
+    def height(self) -> int | None:
+        """Column of qpos with the height of the root; None where nothing raises it."""
+        if self._free is not None:
+            return self._free[0] + 2
+        return next((slide.position for slide in self._slides if slide.axis == 2), None)
+
+    def heading(self, qpos: np.ndarray) -> np.ndarray | None:
+        """Which way roots head about the vertical [n] (rad); None where they cannot turn about it freely."""
+        if self._free is None:
+            return None
+        w, i, j, k = qpos[:, self._free[0] + 3 : self._free[0] + 7].T
+        return np.arctan2(2.0 * (w * k + i * j), w * w + i * i - j * j - k * k)
+
+    def turn_to(self, heading: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Turn states about the vertical until they head that way [n]: roll and pitch stay, velocities turn along."""
+        now = self.heading(qpos)
+        assert now is not None
+        assert self._free is not None
+        at, to = self._free
+        turn = about(np.array([0.0, 0.0, 1.0]), heading - now)
+        qpos[:, at + 3 : at + 7] = product(turn, qpos[:, at + 3 : at + 7])
+        qvel[:, to : to + 3] = rotate(turn, qvel[:, to : to + 3])  # angular ones are in the root's frame
+
+    @property
+    def geoms(self) -> list[int]:
+        """What of the robot can touch the floor."""
+        return touching_geoms(self.model, int(self.model.body_rootid[self._body]))
 
     def _is_root(self, number: int) -> bool:
         """Whether a joint moves the root in one of the ways that a clip knows; notes how."""
@@ -323,3 +350,9 @@ class Fit:
         if (turn := self.skeleton._turn) is not None:
             qpos[:, turn.position] = np.unwrap(qpos[:, turn.position])
         return qpos, qvel
+
+
+def robot_name(task: BatchTask) -> str:
+    """The robot of a task, "" where it names none."""
+    robot = getattr(task, "robot", None)
+    return robot.name if isinstance(robot, Robot) else ""

@@ -21,9 +21,10 @@ from gaitway.envs.motions.features import GROUP as AMP
 from gaitway.envs.motions.features import MotionFeatures
 from gaitway.envs.motions.generate import velocity_of
 from gaitway.envs.motions.library import MotionLibrary
+from gaitway.envs.motions.lowest import LowestPoints
 from gaitway.envs.motions.reference import GROUP as REFERENCE
 from gaitway.envs.motions.reference import ReferenceClock
-from gaitway.envs.motions.skeleton import Skeleton
+from gaitway.envs.motions.skeleton import Skeleton, robot_name
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.observation_wrappers import with_group
 from gaitway.envs.vec_env import Observation, Step, VecEnv
@@ -31,6 +32,8 @@ from gaitway.envs.wrappers import Wrapper, innermost
 
 STREAM = 1
 """Apart from the stream that the task draws from, so that the other episodes begin as they would without clips."""
+CLEARANCE = 5e-4
+"""A robot whose lowest foot were lower (m) is raised until it is so far above the ground."""
 CLOCK = ("clips", "times")
 """What a stored state holds of the clock."""
 SCENARIO = "reference_clock"
@@ -40,9 +43,10 @@ SCENARIO = "reference_clock"
 class ClipStarts(Wrapper):
     """With `probability` an episode begins at a random time of a clip of `motion` (a clip, or folders of clips).
 
-    Joints, height, rotation and velocities are the clip's; where on the floor the robot stands, and what is around it,
-    is as the task drew it. A settling step is left out. Legged tasks learn how fast the clip is, and may command that
-    (`commands.from_clip`). Evaluations begin as the task says unless `in_evaluation`.
+    Joints, roll, pitch and velocities are the clip's; where on the floor the robot stands, which way it heads, and
+    what is around it, is as the task drew it. Height above the ground is the clip's too, but no foot begins within the
+    ground, into which simulated feet sink a little. A settling step is left out. Legged tasks learn how fast the clip
+    is, and may command that (`commands.from_clip`). Evaluations begin as the task says unless `in_evaluation`.
     Which episodes these are, and where in the clip, depends on the seed, the instance and the episode alone.
 
     With `reference` every instance has a clock that runs along its clip from there, wherever its episode began, and
@@ -74,8 +78,13 @@ class ClipStarts(Wrapper):
         self._skeleton = Skeleton.of_task(base.task)
         library = self.library
         self._fit = self._skeleton.fit(library.joints, library.bodies, library.balls, library.clips[0].name)
+        library.need_fit(robot_name(base.task), base.spec.control_dt, base.spec.id)
         for clip in library.clips:
             self._fit.states(clip.frames)  # now, rather than in the midst of a run
+        standing = base.task.standing_geoms
+        geoms = self._skeleton.geoms if standing is None else standing
+        raised = geoms and self._skeleton.height is not None
+        self._lowest = LowestPoints(self._skeleton.model, geoms) if raised else None
         self._fingerprint = library.fingerprint
         tells = CLIP_VELOCITY in base.task.layout_shapes
         self._told = np.array([(1.0, *velocity_of(clip)) for clip in library.clips]) if tells else None
@@ -160,13 +169,25 @@ class ClipStarts(Wrapper):
         frames = self.library.at(clips, times)
         starts = {name: np.array(array) for name, array in drawn.items()}
         qpos, qvel = starts["qpos"][chosen], starts["qvel"][chosen]
-        place = self._skeleton.place
+        place, heading = self._skeleton.place, self._skeleton.heading(qpos)
         spots = qpos[:, place].copy()
         self._fit.write(frames, qpos, qvel)
         qpos[:, place] = spots
+        if heading is not None:
+            self._skeleton.turn_to(heading, qpos, qvel)
+        self._raise(rows[chosen], qpos)
         starts["qpos"][chosen], starts["qvel"][chosen] = qpos, qvel
         if "settle" in starts:
             starts["settle"][chosen] = 0.0
         if self._told is not None:
             starts[CLIP_VELOCITY][chosen] = self._told[clips]
         return starts
+
+    def _raise(self, rows: np.ndarray, qpos: np.ndarray) -> None:
+        """Lift states [n, nq] with which episodes of `rows` begin out of the ground; who is in the air stays there."""
+        if self._lowest is None:
+            return
+        points = self._lowest(qpos)
+        ground = self._base.task.ground(rows, points[..., :2])
+        wanted = np.maximum(points[..., 2].min(1), CLEARANCE)  # above z = 0, the floor of the clip
+        qpos[:, self._skeleton.height] += wanted - (points[..., 2] - ground).min(1)

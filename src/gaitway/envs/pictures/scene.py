@@ -8,6 +8,7 @@ MujocoPainter(scene.model).draw(scene.data, camera=scene.camera)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -110,6 +111,17 @@ def native_task(env: VecEnv) -> BatchTask | None:
     """The task of a native environment, through any wrappers; None for other environments."""
     task = getattr(innermost(env), "task", None)
     return task if isinstance(task, BatchTask) else None
+
+
+def send_off(env: VecEnv) -> tuple[float, float, float] | None:
+    """Have a legged robot that is watched, and that nobody commands, go somewhere instead of standing; what it is told,
+    None where it has commands of its own."""
+    task: Any = native_task(env)
+    command = getattr(task, "shown_command", None)
+    if command is None or env.is_on_device:  # a program of a device has its commands recorded
+        return None
+    task.tell(command)
+    return command
 
 
 def cameras(model: mujoco.MjModel) -> list[str]:

@@ -56,5 +56,5 @@ HUMANOID_LEGS = LeggedRobot(
     fall_height=0.8,
     fall_tilt=1.0,
     self_collision=True,
-    mirror=Mirror(swap=(("right", "left"),), flip=("abdomen_[xz]",)),
+    mirror=Mirror(swap=(("right", "left"),)),
 )

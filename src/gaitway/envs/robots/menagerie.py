@@ -44,6 +44,7 @@ SPOT = LeggedRobot(
 )
 
 _SIDES = ("left", "right")
+_LEFT_RIGHT = Mirror(swap=(("left", "right"),))
 G1 = LeggedRobot(
     name="g1",
     mjcf=f"{HUMANOIDS}/locomotion/g1/xmls/g1_mjx_feetonly.xml",
@@ -80,6 +81,7 @@ G1 = LeggedRobot(
     fall_height=0.4,
     timestep=0.004,
     substeps=5,
+    mirror=_LEFT_RIGHT,
 )
 
 H1 = LeggedRobot(
@@ -103,6 +105,7 @@ H1 = LeggedRobot(
     fall_height=0.5,
     timestep=0.004,
     substeps=5,
+    mirror=_LEFT_RIGHT,
 )
 
 _T1_LEG = ("Hip_Pitch", "Hip_Roll", "Hip_Yaw", "Knee_Pitch", "Ankle_Pitch", "Ankle_Roll")
@@ -132,4 +135,5 @@ T1 = LeggedRobot(
     fall_height=0.35,
     timestep=0.004,
     substeps=5,
+    mirror=Mirror(swap=(("left", "right"), ("Left", "Right"))),
 )

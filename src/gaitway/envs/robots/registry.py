@@ -65,6 +65,13 @@ def get_robot(name: str) -> Robot:
     return getattr(import_module(f"gaitway.envs.robots.{entry.module}"), entry.constant)
 
 
+def same_machine(one: str, other: str) -> bool:
+    """Whether two names mean the same body, as humanoid and humanoidpc do: those of one model file."""
+    if one == other or one not in ROBOTS or other not in ROBOTS:
+        return one == other
+    return get_robot(one).path == get_robot(other).path
+
+
 LEGGED_ROBOTS = {
     "pup12": RobotEntry("pup", "PUP12", "the quadruped pup12", "quadruped of 12.8 kg with twelve joints"),
     "pup4": RobotEntry("pup", "PUP4", "the planar pup4", "pup12 in the x-z plane, two legs for four"),

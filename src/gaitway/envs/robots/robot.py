@@ -10,6 +10,7 @@ All numbers are float64; B is the number of instances and n the number of those 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,16 @@ ROOT_AXES = {SLIDE: ("x", "y", "z"), HINGE: ("roll", "pitch", "yaw")}
 """What a joint of the torso along or about an axis of the world says."""
 ALIGNED = 0.999
 """Cosine from which on two axes are the same."""
+
+
+def mirror_sign(model: mujoco.MjModel, data: mujoco.MjData, joint: str, partner: str) -> float | None:
+    """Whether `joint` turns as its `partner` does in a mirror of the x-z plane, 1.0, or the other way round, -1.0, by
+    their axes in the state of `data`; None if they are no mirror images. Turns flip x and z, slides flip y."""
+    numbers = [model.joint(each).id for each in (joint, partner)]
+    own, other = (data.xaxis[number] for number in numbers)
+    flips = (1.0, -1.0, 1.0) if model.jnt_type[numbers[0]] == SLIDE else (-1.0, 1.0, -1.0)
+    same = float(np.dot(other * np.array(flips), own))
+    return None if abs(same) < ALIGNED else math.copysign(1.0, same)
 
 
 @dataclass(frozen=True)

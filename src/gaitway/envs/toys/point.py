@@ -74,7 +74,7 @@ class PointBot(Toy):
         named = tuple(Component(*each) for each in zip(self.space.names, (1,) * 4, self.space.units, strict=True))
         groups = observation_groups(self.config, self.tasks, seen, named, self.logic.goal_width)
         self.groups = {group.name: group.components for group in groups}
-        self.facts = skill_facts(self.logic, "point", "corrected", DT)
+        self.facts = skill_facts(self.logic, "point", "", DT)
         self.memory = {}
 
     def attach(self, num_envs: int) -> None:

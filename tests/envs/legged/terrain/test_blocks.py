@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from gaitway.envs.legged.endings import fallen
 from gaitway.envs.legged.rewards import TERMS
 from gaitway.envs.legged.terrain.blocks import Place
 from gaitway.envs.legged.terrain.config import TerrainConfig
@@ -159,11 +160,15 @@ def test_terms_of_tracks() -> None:
 
 def test_limits_follow_the_block_under_the_robot() -> None:
     track = track_of(("tilt", 0.5, 0.3), ("leap", 0.3, 0.0), ("crawl", 0.4, 0.3))
-    endings = ["trunk", "tilt", "height"]
+    endings = ["trunk", "links", "tilt", "height"]
 
-    def ends(x: float, roll: float = 0.0, pitch: float = 0.0, height: float = 0.3, force: float = 0.0) -> bool:
-        numbers = [LIKE.new_tensor([value]) for value in (roll, pitch, height, force)]
-        return bool(place_of(track, [x, 0.0, height]).ends(*numbers, endings))
+    def ends(
+        x: float, roll: float = 0.0, pitch: float = 0.0, height: float = 0.3, force: float = 0.0, link: float = 0.0
+    ) -> bool:
+        # in the base frame down is (sin pitch, -cos pitch sin roll, -cos pitch cos roll)
+        down = [math.sin(pitch), -math.cos(pitch) * math.sin(roll), -math.cos(pitch) * math.cos(roll)]
+        changes = {"gravity": down, "height": height, "trunk_force": force, "link_force": [link, *[0.0] * 7]}
+        return bool(fallen(frame_of(place=place_of(track, [x, 0.0, height]), **changes), endings))
 
     assert not ends(3.0, roll=1.4) and ends(5.0, roll=0.5) and ends(1.0, roll=0.9)  # noqa: PT018
     assert ends(7.0, pitch=0.8)
@@ -173,6 +178,9 @@ def test_limits_follow_the_block_under_the_robot() -> None:
     assert not ends(7.0, height=0.1)
     assert ends(5.0, force=2.0)
     assert not ends(7.0, force=2.0)
+    assert ends(5.0, link=2.0)
+    assert not ends(7.0, link=2.0)
+    assert not ends(5.0, link=0.5)
     assert bool(place_of(track, [4.1, 0.0, -0.3]).has_fallen_in())
     assert bool(place_of(track, [8.3, 0.0, 0.3]).is_past())
     assert not bool(place_of(track, [8.2, 0.0, 0.3]).is_past())

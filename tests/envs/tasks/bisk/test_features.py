@@ -342,12 +342,24 @@ def test_a_policy_trained_on_one_heading_does_not_fit_the_other() -> None:
     misfit = misfit_of(corrected, original, reads)
     assert misfit is not None
     assert "'goal_space'" in misfit
-    assert "heading=corrected" in misfit
+    assert "env.options.heading=corrected" in misfit
     assert misfit_of(corrected, original, reads[:1]) is None  # it does not read feet
     older = corrected.to_dict()
     for group in older["groups"]:
         group.pop("heading", None)
     assert misfit_of(EnvSpec.from_dict(older), original, reads) is None  # contracts of earlier runs do not say
+
+
+def test_the_option_that_turns_feet_is_named_as_the_environment_has_it() -> None:
+    def contract(**options: str) -> EnvSpec:
+        with make_env("humanoidpc/skills", num_envs=1, **options) as env:
+            return env.spec
+
+    fixed, original = contract(), contract(compat="original")
+    for learnt, here, wanted in ((fixed, original, "fixed"), (original, fixed, "original")):
+        misfit = misfit_of(learnt, here, ("env/obs/desired_goal",))
+        assert misfit is not None
+        assert misfit.endswith(f"write env.options.compat={wanted}")
 
 
 def test_headings_differ_by_metres() -> None:

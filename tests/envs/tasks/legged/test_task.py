@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from gaitway.cli.build import build_env
+from gaitway.cli.compose_run import compose_run
 from gaitway.envs.batch_task import STAGE_NONE
 from gaitway.envs.check import check_env
 from gaitway.envs.legged import frame
 from gaitway.envs.legged.frame import base_pose, base_velocity, rotate_back
+from gaitway.envs.legged.logic import LeggedLogic
 from gaitway.envs.legged.presets import DESCRIPTIONS, FLAT, PRESETS
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
@@ -71,7 +74,10 @@ FURTHER: dict[str, dict[str, Any]] = {
     "humanoid/velocity": {},
 }
 """Ids, and their options besides `SHORT`."""
-LONG = ("pup12/recovery", "pup12/velocity", "pup12/blind", "pup12/amp_gaits", "humanoid/velocity")
+# recovery stays in: its actions are steps from where joints are, and it may begin on its back. The others share their
+# mechanisms with ids that are checked: commands, latency, noise and kicks with gait_residual, levels and images with
+# velocity_rough and field in test_terrain.py
+LONG = ("pup12/velocity", "pup12/blind", "pup12/amp_gaits", "humanoid/velocity")
 MARKED = [pytest.param(id, marks=pytest.mark.long) if id in LONG else id for id in FURTHER]
 
 
@@ -187,6 +193,14 @@ def test_ids_are_what_they_should_be(id: str) -> None:
 
 def test_every_preset_is_described() -> None:
     assert set(DESCRIPTIONS) == set(PRESETS) == {*SIZES, "legged:velocity"}
+
+
+def test_recovery_is_evaluated_as_it_is_trained() -> None:
+    config, _ = compose_run(["experiment=ppo_pup12_recovery"])
+    with build_env(config, "evaluation", 15) as env:  # as many as the grid has commands
+        assert env.spec.max_episode_steps == 300
+        group, seen = env.spec.group("policy"), env.reset(0)["policy"]
+        assert not any(seen[:, group.columns(f"commands_{axis}")].any() for axis in range(3))
 
 
 def episodes_have_exactly_their_steps_and_a_fall_wins(env: MujocoBatchEnv, task: LeggedTask) -> None:
@@ -366,6 +380,20 @@ def test_targets_reach_motors_when_they_should(delay: int) -> None:
             np.testing.assert_allclose(task.field["actuator_force"][0], held, atol=1e-9)
 
 
+def test_a_delay_longer_than_the_history_is_refused() -> None:
+    words = "randomise.delay is 1000 substeps, longer than the history: motors keep the targets of 64; use at most 64"
+    with pytest.raises(ValueError, match=words):
+        made("pup12/velocity", 1, randomise={"delay": 1000})
+    with pytest.raises(ValueError, match=r"randomise\.delay is 65"):  # the twin below fits
+        made("pup12/velocity", 1, randomise={"delay": 65})
+    env, task = made("pup12/velocity", 2, **{**STILL, "randomise": {"delay": 64}})
+    longest = np.full_like(task.layout["delay"], 64 * 0.005)
+    env.load_scenario({"delay": longest})
+    for wrong in (longest + 0.005, longest * [[1.0], [-1.0]]):
+        with pytest.raises(ValueError, match=r"motors keep the targets of 0.32 s; use 0 to 0.32, or a larger"):
+            env.load_scenario({"delay": wrong})
+
+
 def test_a_history_that_is_not_refilled_kicks() -> None:
     env, task = made("pup12/velocity", 1, **{**STILL, **AT_HOME, "randomise": {"delay": 4}})
     task.layout["delay"][:] = 0.02
@@ -398,21 +426,6 @@ def test_models_differ_as_drawn_and_do_not_drift() -> None:
     np.testing.assert_allclose(
         out["critic"][:, shown][:, [0, 4, 5]], [[0.2, 2.0, -0.1], [0.8, 0.0, -0.1], [1.0, -1.0, -0.1]]
     )
-
-
-def test_slippery_feet_slip() -> None:
-    """Gravity that leans forwards by 12 degrees (tan = 0.21): friction 0.1 slides, 1.0 holds."""
-    env, task = made("pup12/velocity", 2, **{**RANDOM, **AT_HOME})
-    for name, value in (("payload", 0.0), ("com", 0.0), ("encoder", 0.0), ("link_mass", 1.0)):
-        task.layout[name][:] = value
-    task.layout["friction"][:, 0] = [0.1, 1.0]
-    lean = math.radians(12.0)
-    task.layout["gravity"][:] = [9.81 * math.sin(lean), 0.0, 9.81 * (1.0 - math.cos(lean))]
-    task.restore()
-    for _ in range(40):
-        env.step(zeros(env))
-    assert task.qvel[0, 0] > 0.4
-    assert abs(task.qvel[1, 0]) < 0.1
 
 
 def test_other_rows_are_left_alone_when_some_begin_anew() -> None:
@@ -468,6 +481,10 @@ def a_fault_ends_its_own_row(env: MujocoBatchEnv, task: LeggedTask) -> None:
     step, other = env.step(zeros(env)), twin.step(zeros(twin))
     assert step.metrics["physics_error"].tolist() == [0.0, 1.0, 0.0]
     assert step.terminated.tolist() == [False, True, False]
+    # a fault is a fall, of an episode of two steps; other metrics would hold anything
+    assert step.metrics["fell"].tolist() == step.metrics["falls_episode"].tolist() == [0.0, 1.0, 0.0]
+    assert step.metrics["seconds_episode"].tolist() == pytest.approx([0.04] * 3)
+    assert float(step.metrics["velocity_error"][1]) == 0.0
     assert float(step.reward[1]) == pytest.approx(-0.2)
     assert all(torch.isfinite(value).all() for value in (*step.obs.values(), *step.final_obs.values()))
     assert torch.equal(step.obs["policy"][[0, 2]], other.obs["policy"][[0, 2]])
@@ -488,6 +505,84 @@ def test_sums_of_an_episode_are_told_at_its_end() -> None:
     torch.testing.assert_close(step.metrics["velocity_squares_episode"], squares, atol=1e-5, rtol=1e-4)
     assert step.metrics["measured_steps_episode"].tolist() == [count] * 4
     assert bool(step.truncated.all())
+
+
+def test_evaluations_measure_all_substeps_and_move_alike() -> None:
+    """Peaks are those of the episode so far; the twin, which looks at the last substep, misses them."""
+    options = {"warm_up": 0.04, "randomise": {"enabled": True, "delay": 4}, "pushes": {"kick_seconds": None}}
+    runs = {}
+    for records in (True, False):
+        task = make_legged("pup12/velocity", options)
+        env = MujocoBatchEnv(task, 3, seed=0, purpose="evaluation", num_threads=1)
+        assert task._records
+        task._records = records
+        generator, peaks, last, seen = torch.Generator().manual_seed(0), torch.zeros(3), [], []
+        for number in range(12):
+            step = env.step(torch.randn(3, 12, generator=generator))
+            torque = task._substeps.torque if records else torch.from_numpy(task.field["actuator_force"])[:, None]
+            if number >= 2:  # after 0.04 s
+                peaks = torch.maximum(peaks, (torque / task._logic.robot.effort).abs().amax((1, 2)).float())
+            torch.testing.assert_close(step.metrics["peak_torque"], peaks)
+            last.append(step.metrics["peak_torque"].clone())
+            seen.append(step.obs["critic"].clone())
+        runs[records] = torch.stack(last), torch.stack(seen)
+    assert torch.equal(runs[True][1], runs[False][1])
+    assert (runs[True][0] > runs[False][0]).any()
+    assert not made("pup12/velocity")[1]._records  # training does not pay for it
+
+
+def test_weights_of_rewards_may_move_and_are_stored() -> None:
+    env, task = made("pup12/velocity", 2, **STILL)
+    state = env.state_dict()
+    before = env.step(zeros(env))
+    parts = {name: before.metrics[f"{name}_episode"].clone() for name in ("tracking_lin_vel", "orientation")}
+    reward = before.reward.clone()
+    env.load_state_dict(state)
+    env.call("set_reward_weight", "tracking_lin_vel", 3.0)  # twice the preset's 1.5
+    env.call("set_reward_weight", "termination", -40.0)
+    assert task.fault_reward == pytest.approx(-0.8)
+    changed = env.state_dict()
+    after = env.step(zeros(env))
+    torch.testing.assert_close(after.metrics["tracking_lin_vel_episode"], 2.0 * parts["tracking_lin_vel"])
+    assert torch.equal(after.metrics["orientation_episode"], parts["orientation"])
+    torch.testing.assert_close(after.reward, reward + parts["tracking_lin_vel"])
+    other, twin = made("pup12/velocity", 2, seed=5, **STILL)  # begins with the weights of the preset
+    other.load_state_dict(changed)
+    assert twin.fault_reward == pytest.approx(-0.8)
+    assert torch.equal(other.step(zeros(other)).reward, after.reward)
+    with pytest.raises(ValueError, match=r"no term 'torque' .did you mean 'torques'.*Terms of weight 0 are left out"):
+        env.call("set_reward_weight", "torque", 1.0)
+    with pytest.raises(ValueError, match="the weight of torques is nan; use a finite number"):
+        env.call("set_reward_weight", "torques", float("nan"))
+
+
+def test_the_authority_of_a_gait_may_fade() -> None:
+    """At 1 targets are those of the gait, bit for bit; at 0 those of the default pose; a quarter lies between."""
+    targets = {}
+    for share in (None, 1.0, 0.25, 0.0):
+        env, task = made("pup12/gait_residual", 2, **NOMINAL)
+        if share is not None:
+            env.call("set_gait_authority", share)
+        state = env.state_dict()
+        env.step(zeros(env))
+        targets[share] = task._logic.memory["target"].clone()
+        env.call("set_gait_authority", 0.5)
+        env.load_state_dict(state)  # with the share that it was stored with
+        env.step(zeros(env))
+        assert torch.equal(task._logic.memory["target"], targets[share])
+    pose = task._logic.robot.pose
+    assert torch.equal(targets[None], targets[1.0])
+    torch.testing.assert_close(targets[0.0], pose.expand(2, -1))
+    torch.testing.assert_close(targets[0.25], pose + 0.25 * (targets[1.0] - pose))
+    assert (targets[1.0] - pose).abs().max() > 0.1
+    begun, task = made("pup12/gait_residual", 2, gait={"authority": 0.0}, **NOMINAL)
+    begun.step(zeros(begun))
+    torch.testing.assert_close(task._logic.memory["target"], pose.expand(2, -1))
+    assert begun.spec.facts["gait"]["authority"] == 0.0
+    with pytest.raises(ValueError, match="use a share from 0 to 1"):
+        env.call("set_gait_authority", 1.5)
+    with pytest.raises(ValueError, match="in which no gait fades; use action=gait_residual"):
+        made("pup12/gait_params")[0].call("set_gait_authority", 0.5)
 
 
 def test_terms_of_substeps_are_recorded() -> None:
@@ -516,7 +611,13 @@ def test_terms_of_substeps_are_recorded() -> None:
         ({"observations": {"policy": ["dof_pso"]}}, "no observation 'dof_pso' for 'policy'"),
         ({"action": "gait_params", "robot": "pup4"}, "pup4 has no leg geometry"),
         ({"endings": ["head"]}, "endings has 'head'"),
+        ({"observations": {"policy": ["policy"], "critic": []}}, r"observations.critic is empty; list what it shows"),
         ({"commands": {"x": [1.0, -1.0]}}, "commands.x is .* write the smaller number first"),
+        ({"commands": {"seconds": [0.0, 8.0]}}, r"commands.seconds\[0\] is 0; use a number > 0"),
+        (
+            {"randomise": {"enabled": True, "payload": [-5.2, 1.0]}},  # kg, as its trunk
+            "randomise.payload has -5.2 kg, and 'trunk', the base of pup12, weighs 5.2 kg; use more than -5.2",
+        ),
         ({"frictoin": 1.0}, "frictoin"),
         ({"latency": {"most": 8}}, "latency.most is 8 steps, longer than the history: 8 frames .* use at most 7, or"),
         ({"latency": {"least": 3, "most": 2}}, "latency.least is 3 steps and latency.most is 2; write the smaller"),
@@ -526,6 +627,83 @@ def test_terms_of_substeps_are_recorded() -> None:
 def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises((ValueError, KeyError), match=words):
         make_legged("pup12/velocity", options)
+
+
+def test_a_load_that_leaves_the_base_without_mass_is_refused_in_scenarios_too() -> None:
+    env, _ = made("pup12/velocity", **{**STILL, "randomise": {"payload": [-5.0, 1.0]}})
+    scenario = env.scenario()
+    env.load_scenario(scenario)
+    scenario["payload"][1] = -5.5
+    with pytest.raises(ValueError, match=r"scenario field 'payload' has -5.5 kg, .* weighs 5.2 kg; use more than -5.2"):
+        env.load_scenario(scenario)
+    made("pup12/velocity", randomise={"enabled": False, "payload": [-9.0, 1.0]})  # which nobody draws
+
+
+@pytest.mark.parametrize(("fixed", "said"), [((0.5, 0.0, 1.5), "turn 1.5"), ((0.5, 0.0, 0.5), "")])
+def test_a_command_that_is_never_trained_is_told(fixed: tuple[float, ...], said: str, caplog: Any) -> None:
+    make_legged("pup12/velocity", {"commands": {"fixed": list(fixed)}})
+    told = "commands.fixed of pup12/velocity has turn 1.5, and commands.turn is -1 to 1: a policy that was trained"
+    assert (told in caplog.text) == bool(said)
+    assert bool(caplog.text) == bool(said)
+
+
+def ages_move_ends_and_nothing_else() -> None:
+    """Noise, commands, kicks, late frames and images are drawn by how many steps an episode has had."""
+    options = {**EVERYTHING, "commands": {"seconds": [0.08, 0.3]}, "episode_seconds": 1.0, "endings": []}
+    (env, _), (aged, _) = (made("pup12/field", 2, seed=5, **options) for _ in range(2))
+    env.reset(5), aged.reset(5)
+    aged.set_elapsed(torch.tensor([0, 38]))
+    generator = torch.Generator().manual_seed(0)
+    for number in range(1, 13):
+        action = 0.3 * torch.randn(2, 12, generator=generator)
+        one, other = env.step(action), aged.step(action)
+        assert torch.equal(one.reward, other.reward)
+        assert other.truncated.tolist() == [False, number == 12]  # its 50th step, after 1 s
+        going_on = slice(0, 1 if number == 12 else 2)
+        for name in one.obs:
+            assert torch.equal(one.obs[name][going_on], other.obs[name][going_on]), (name, number)
+    assert not bool(one.truncated.any())
+
+
+def test_ages_that_somebody_sets_move_ends_and_nothing_else() -> None:
+    ages_move_ends_and_nothing_else()
+
+
+def test_numbers_drawn_by_age_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeggedLogic, "steps", lambda logic, rows: logic.numbers.elapsed[rows])
+    with pytest.raises(AssertionError):
+        ages_move_ends_and_nothing_else()
+
+
+def test_planar_robots_are_kicked_and_pushed_in_their_plane() -> None:
+    pushes = {"kick_seconds": [0.0199, 0.02], "push_seconds": [0.0199, 0.02]}
+    env, task = made("pup4/velocity", 4, pushes=pushes, observations={"policy": ["policy"], "push": ["push"]})
+    for _ in range(3):
+        shown = env.step(zeros(env)).obs["push"]
+    x, y, z, force_x, force_y, _ = shown.abs().amin(0).tolist()
+    assert min(x, force_x) > 0.0
+    assert max(y, z, force_y) == 0.0
+    assert task.memory["push_impulse"][:, 1].tolist() == [0.0] * 4
+
+
+def test_time_steps_and_contacts_are_the_tasks_to_choose() -> None:
+    env, task = made("pup12/velocity", 2, timestep=0.004, substeps=5, self_collision=True, **STILL)
+    assert task.control_dt == pytest.approx(0.02)
+    assert env.spec.drive is not None
+    assert env.spec.drive.physics_dt == 0.004
+    assert (task.model.geom_conaffinity[task.view.foot_geoms] == 8).all()
+    assert dict(env.spec.options) == {**STILL, "timestep": 0.004, "substeps": 5, "self_collision": True}
+    assert (made("pup12/velocity")[1].model.geom_conaffinity[task.view.foot_geoms] == 0).all()
+
+
+def test_a_fall_costs_the_same_at_every_rate() -> None:
+    # WALK: -0.2 for a fall. At 25 Hz the weight is -0.2 / 0.04 = -5; the preset's -10 would make it -0.4
+    slow = made("legged:velocity", robot="pup12", substeps=8)[1]
+    assert slow.control_dt == 0.04
+    assert slow.fault_reward == pytest.approx(-0.2)
+    assert made("legged:velocity", robot="pup12")[1].fault_reward == pytest.approx(-0.2)
+    given = made("legged:velocity", robot="pup12", substeps=8, reward_weights={"termination": -10.0})[1]
+    assert given.fault_reward == pytest.approx(-0.4)  # a weight that somebody wrote is that weight
 
 
 def test_a_robot_must_be_named() -> None:

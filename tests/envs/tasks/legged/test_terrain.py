@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from gaitway.envs.check import check_env
+from gaitway.envs.legged.terrain.bank import FieldBank
 from gaitway.envs.legged.terrain.obstacles import OBSTACLES
 from gaitway.envs.legged.terrain.tile_shapes import CELL, TILES
 from gaitway.envs.legged.terrain.tiles import Tiles
 from gaitway.envs.legged.terrain.track import BLOCK, Track
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
+from gaitway.envs.tasks.legged import task as task_module
 from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
 
 NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushes": {"kick_seconds": None}}
@@ -102,6 +104,45 @@ def test_tiles_are_where_their_cells_say() -> None:
     assert np.abs(twin - found).max() > 0.1
 
 
+BANK: dict[str, Any] = {"terrain": {"kind": "fields", "fields": 2}}
+
+
+def test_every_instance_walks_on_the_field_that_it_chose() -> None:
+    """What a ray from above hits is what a scan shows, within 1e-5 m; that of another instance it is not."""
+    env, task = made("pup12/velocity_rough", 4, **NOMINAL, **BANK)
+    assert isinstance(task._around.terrain, FieldBank)
+    env.load_scenario({"level": np.array([0.0, 9.0, 9.0, 4.0]), "variant": np.array([1.0, 0.0, 1.0, 1.0])})
+    assert task._around.terrain.numbers(slice(None)).tolist() == [1, 18, 19, 9]
+    points = np.random.default_rng(0).uniform(-4.3, 4.3, (300, 2))
+    where = torch.from_numpy(points)[None].expand(4, -1, -1)
+    shown = task._around.terrain.top(slice(None), where).numpy()
+    for row in range(4):
+        np.testing.assert_allclose(shown[row], from_above(task, row, points), atol=1e-5)
+        assert np.abs(shown[row] - shown[row - 1]).max() > 0.01
+    for _ in range(40):
+        step = env.step(zeros(env))
+    assert not step.terminated.any()
+    ground = task._around.terrain.ground(slice(None), torch.from_numpy(task.qpos[:, None, :2].copy()))[:, 0].numpy()
+    # on their platforms, 0.02, 0.05, 0.05 and 0.02 + 0.03 * 4 / 9 m high
+    np.testing.assert_allclose(ground, [0.02, 0.05, 0.05, 0.02 + 0.03 * 4 / 9], atol=1e-6)
+    np.testing.assert_allclose(task.qpos[:, 2] - ground, 0.263, atol=0.01)
+    other, twin = made("pup12/velocity_rough", 4, seed=7, **NOMINAL, **BANK)
+    other.load_state_dict(env.state_dict())  # fields are part of what is restored
+    np.testing.assert_array_equal(twin.batch.expand("geom_dataid"), task.batch.expand("geom_dataid"))
+    assert torch.equal(env.step(zeros(env)).obs["policy"], other.step(zeros(other)).obs["policy"])
+    with pytest.raises(ValueError, match="scenario field 'variant' has 2"):
+        env.load_scenario({"variant": np.full(4, 2.0)})
+
+
+def test_fields_are_drawn_anew_and_keep_the_contract() -> None:
+    _env, task = made("pup12/velocity_rough", 40, **NOMINAL, **BANK)
+    assert set(task.layout["variant"]) == {0.0, 1.0}
+    assert set(task.layout["level"]) == {0.0, 1.0, 2.0}
+    build = lambda num_envs, seed: make_env("pup12/velocity_rough", num_envs, seed, num_threads=1, **BANK, **EVERYTHING)  # noqa: E731
+    report = check_env(build, steps=12)
+    assert report.ok, str(report)
+
+
 def _rest_heights(write: bool) -> tuple[np.ndarray, np.ndarray]:
     """Heights of robots that stand on raised floors after 0.6 s, and heights of these floors."""
     options = {**NOMINAL, "start": {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 3.0}}
@@ -180,11 +221,15 @@ def test_nothing_escapes(id: str) -> None:
     env.close()
 
 
-def test_the_camera_sees_depth_and_never_the_robot() -> None:
-    """Bars 1 m ahead of a level camera: depth along its axis, in every column alike; misses are far."""
+def before_a_bar() -> tuple[MujocoBatchEnv, LeggedTask]:
+    """A level robot whose camera is 1 m before the first bar."""
     options = {**NOMINAL, "observations": {"depth": ["forward_depth"]}, "endings": []}
     options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 0.73}
-    env, task = made("pup12/field_crawl", 1, terrain={"level": 9}, **options)
+    return made("pup12/field_crawl", 1, terrain={"level": 9}, **options)
+
+
+def the_camera_sees_depth(env: MujocoBatchEnv, task: LeggedTask) -> None:
+    """Bars 1 m ahead of a level camera: depth along its axis, in every column alike; misses are far."""
     obs = env.load_scenario({"critical": np.full((1, 3), 0.05), "camera": np.zeros((1, 4))})
     image = (obs["depth"][0, 0].numpy() + 0.5) * 2.0
     assert image.shape == (24, 32)
@@ -195,11 +240,45 @@ def test_the_camera_sees_depth_and_never_the_robot() -> None:
     assert 5 < across.sum() < 20
     inner = image[across][:, 8:24]  # the outer columns see the side walls
     np.testing.assert_allclose(inner, 1.0, atol=1e-6)
-    radial = np.sqrt(1.0 + ((np.arange(8, 24) + 0.5 - 16) / focus) ** 2)
-    assert np.abs(radial - 1.0).max() > 0.05  # the twin: distances along the rays
     assert image[0, 16] == pytest.approx(2.0)
-    assert image.min() > 0.3  # its own legs are nearer than that
     env.close()
+
+
+def test_the_camera_sees_depth_along_its_axis() -> None:
+    the_camera_sees_depth(*before_a_bar())
+
+
+def test_distances_along_rays_are_found() -> None:
+    """The twin: at column 8 they are sqrt(1 + (7.5 / 16.86)^2) = 1.094 m."""
+    env, task = before_a_bar()
+    camera = task._around.camera  # type: ignore[union-attr]
+    assert camera is not None
+    camera._forward.fill_(1.0)
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        the_camera_sees_depth(env, task)
+
+
+def the_camera_never_sees_the_robot() -> None:
+    """Front legs that are stretched forwards, into the view of a camera that looks down a little, change no pixel."""
+    images = []
+    for legs in ((0.0, 0.9, -1.8), (0.0, -0.68, -0.88)):  # the pose; feet 0.26 m before the camera and 0.2 m below
+        env, task = before_a_bar()
+        qpos = task.qpos.copy()
+        qpos[:, task.view.positions] = np.tile(legs, 4)
+        scene = {"critical": np.full((1, 3), 0.05), "camera": np.array([[0.0, 0.0, 0.0, 0.3]]), "qpos": qpos}
+        images.append((env.load_scenario(scene)["depth"][0, 0].numpy() + 0.5) * 2.0)
+        env.close()
+    np.testing.assert_array_equal(images[0], images[1])
+
+
+def test_the_camera_never_sees_the_robot() -> None:
+    the_camera_never_sees_the_robot()
+
+
+def test_rays_that_see_every_group_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "TERRAIN_GROUP", np.ones(6, dtype=np.uint8))
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        the_camera_never_sees_the_robot()
 
 
 def test_images_are_held_and_taken_in_turns() -> None:
@@ -236,6 +315,69 @@ def test_virtual_obstacles_are_seen_and_touch_nothing() -> None:
     assert ghost[0] == 0.0
     assert torch.equal(solid[1], ghost[1])
     assert ghost[2] > 0.1
+
+
+@pytest.mark.parametrize(("kind", "extent", "critical"), [("jump", 0.3, 0.3), ("leap", 0.6, 0.0), ("hurdle", 0.2, 0.3)])
+def test_robots_stand_in_virtual_steps_gaps_and_hurdles(kind: str, extent: float, critical: float) -> None:
+    """Their ground is level and all of one piece, what is seen is not; the twin falls into a solid gap."""
+    inside = 2.0 + extent / 2
+    options = {**NOMINAL, "observations": {"policy": ["field_teacher", "height_scan"]}}
+    options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": inside}
+    env, task = made("pup12/field_jump", 2, terrain={"obstacles": [kind], "virtual": True}, **options)
+    env.load_scenario({"critical": np.full((2, 3), critical), "extent": np.full((2, 3), extent)})
+    for _ in range(50):
+        step = env.step(zeros(env))
+        assert not step.terminated.any()
+    np.testing.assert_allclose(task.qpos[:, 2], 0.263, atol=0.01)
+    frame = task._logic.frame
+    assert frame is not None
+    assert frame.place is not None
+    np.testing.assert_allclose(frame.height, task.qpos[:, 2])
+    assert (frame.place.penetration().sum(1) > 0.2).all()
+    track = task._around.track
+    assert track is not None
+    points = np.random.default_rng(0).uniform((-0.9, -0.75), (8.9, 0.75), (400, 2))
+    shown = track.top(torch.tensor([0]), torch.from_numpy(points)[None])[0].numpy()
+    np.testing.assert_allclose(shown, from_above(task, 0, points), atol=1e-6)
+    assert np.unique(np.round(shown, 6)).tolist() == sorted({0.0, -0.6 if kind == "leap" else critical})
+    if kind == "leap":  # feet are 0.38 m apart: the gap is wider
+        solid, other = made("pup12/field_jump", 2, terrain={"obstacles": [kind]}, **options)
+        solid.load_scenario({"extent": np.full((2, 3), extent)})
+        assert any(solid.step(zeros(solid)).terminated.all() for _ in range(50))
+        assert other.model.ngeom == task.model.ngeom - 4  # without the four boxes that fill gaps
+
+
+def test_a_gap_opens_when_it_becomes_solid() -> None:
+    options = {**NOMINAL, "terrain": {"obstacles": ["jump", "leap"], "virtual_first": True}, "endings": []}
+    options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 2.5}
+    env, task = made("pup12/field_jump", 2, **options)
+    gaps = {"kind": np.full((2, 3), 4.0), "critical": np.zeros((2, 3)), "extent": np.full((2, 3), 1.0)}
+    env.load_scenario({**gaps, "solid": np.array([0.0, 1.0])})
+    for _ in range(40):
+        env.step(zeros(env))
+    assert task.qpos[0, 2] == pytest.approx(0.263, abs=0.01)
+    assert task.qpos[1, 2] < -0.2
+
+
+@pytest.mark.parametrize("constants", [True, False])
+def test_bits_of_contacts_count_from_the_next_step_on(constants: bool) -> None:
+    """A bar that becomes solid, or virtual, where it stands. Without new constants it does so too (MuJoCo 3.17, 708 N
+    either way): bits of geoms are read in every step, and their bounding volumes stay. Forgotten constants show where
+    boxes move, as in `test_without_new_constants_they_would_not`."""
+    options = {**NOMINAL, "terrain": {"virtual_first": True}, "endings": []}
+    options["start"] = {"joints": 0.0, "velocity": 0.0, "xy": 0.0, "yaw": 0.0, "lean": 0.0, "ahead": 2.1}
+    for solid in (0.0, 1.0):
+        env, task = made("pup12/field_crawl", 1, **options)
+        bars = {"critical": np.full((1, 3), 0.2), "extent": np.full((1, 3), 0.5), "level": np.full(1, 9.0)}
+        env.load_scenario(bars | {"solid": np.array([1.0 - solid])})
+        if not constants:
+            task.batch = _WithoutConstants(task.batch)  # type: ignore[assignment]
+        task.layout["solid"][:] = solid
+        task.restore()
+        env.step(zeros(env))
+        frame = task._logic.frame
+        assert frame is not None
+        assert (float(frame.trunk_force) > 1.0) == bool(solid)
 
 
 def test_obstacles_are_virtual_first() -> None:
@@ -353,6 +495,52 @@ def test_the_end_of_a_track_is_a_success() -> None:
     assert env.step(zeros(env)).terminated.tolist() == [False, True]
 
 
+def test_the_end_of_a_track_may_terminate_with_a_bonus() -> None:
+    """A success, not a fall: nothing is paid for a termination, and the level goes up."""
+    # weights times 0.02 s: 1 for the finish, -2 for a fall
+    rewards = [{"name": "finish", "weight": 50.0}, {"name": "termination", "weight": -100.0}]
+    ends = {"endings": ["trunk", "tilt", "height", "finish"]}
+    for more, terminated in (({}, False), (ends, True)):
+        env, task = made("pup12/field_walk", 2, rewards=rewards, **NOMINAL, **more)
+        level = float(task.layout["level"][0])
+        task.qpos[0, 0] = 8.4
+        task.qpos[1, 1] = 1.2  # beside the track
+        step = env.step(zeros(env))
+        assert step.terminated.tolist() == [terminated, True]
+        assert step.truncated.tolist() == [not terminated, False]
+        assert step.reward.tolist() == pytest.approx([1.0, -2.0])
+        assert step.metrics["success"].tolist() == [1.0, 0.0]
+        assert step.metrics["fell"].tolist() == [0.0, 1.0]
+        assert step.metrics["falls_episode"].tolist() == [0.0, 1.0]
+        assert task.layout["level"][0] == level + 1
+    with pytest.raises(ValueError, match="endings lists finish, and only tracks have an end"):
+        make_legged("pup12/velocity", ends)
+
+
+def test_the_furthest_place_counts_as_traversed() -> None:
+    # 8 m of track: at 3 m, then at 5 m, then back at 2 m; the end of the way would say 0.25
+    env, task = made("pup12/field_walk", 1, endings=[], **NOMINAL)
+    told = []
+    for x in (3.0, 5.0, 2.0, 7.99):
+        task.qpos[0, 0], task.qvel[0, :] = x, 0.0
+        told.append(float(env.step(zeros(env)).metrics["traverse"]))
+    assert told == pytest.approx([0.375, 0.625, 0.625, 1.0], abs=0.01)
+    env.reset()
+    assert float(env.step(zeros(env)).metrics["traverse"]) < 0.1  # of this episode alone
+
+
+def test_levels_are_told_by_kind_of_tile() -> None:
+    env, task = made("pup12/velocity_rough", 4, **NOMINAL, terrain={"tiles": ["rough", "gap", "discrete"]})
+    task.layout["level"][:] = [0.0, 2.0, 9.0, 5.0]  # instances 0 and 3 are on the first kind
+    found = env.call("levels")
+    assert {name: found[f"rough_{name}"] for name in ("mean", "min", "max")} == {"mean": 2.5, "min": 0.0, "max": 5.0}
+    assert found["gap_max"] == 2.0
+    assert found["discrete_min"] == 9.0
+    assert made("pup12/field_walk", 2)[0].call("levels").keys() == {"track_mean", "track_min", "track_max"}
+    with pytest.raises(ValueError, match="a plane has no levels"):
+        made("pup12/velocity", 1)[0].call("levels")
+
+
 def test_the_kind_of_an_obstacle_has_a_name_of_its_own() -> None:
     """A mutex selects by it."""
     env, _ = made("pup12/field_lite", 2)
@@ -374,8 +562,8 @@ def test_the_kind_of_an_obstacle_has_a_name_of_its_own() -> None:
         ({"terrain": {"obstacles": []}}, "obstacles of the terrain is empty"),
         ({"terrain": {"obstacles": ["stairs_up"], "onehot_width": 5}}, "onehot_width=5 has no place for 'stairs_up'"),
         ({"terrain": {"obstacles": ["tilt"], "lite": True}}, "a lite track has no 'tilt'"),
-        ({"terrain": {"obstacles": ["jump"], "virtual": True}}, "'jump' is the ground itself"),
-        ({"terrain": {"obstacles": ["jump"], "virtual_first": True}}, "'jump' is the ground itself"),
+        ({"terrain": {"obstacles": ["down"], "virtual": True}}, "'down' has nothing that a robot on its ground could"),
+        ({"terrain": {"obstacles": ["slope"], "virtual_first": True}}, "'slope' has nothing that a robot on its"),
         ({"terrain": {"level": 3, "virtual_first": True}}, "virtual_first needs levels that rise"),
         ({"terrain": {"kind": "flat"}}, "only tracks have"),
         ({"terrain": {"kind": "tiles"}, "rewards": []}, "lists engaging_block, and the terrain has"),

@@ -276,6 +276,20 @@ def test_a_physics_fault_ends_one_instance_alone():
     assert play(env, 20)["reward"].isfinite().all()
 
 
+@pytest.mark.parametrize("allow_fallover", [False, True])
+def test_a_physics_fault_is_filed_under_the_goal_it_ended(allow_fallover):
+    env = make_skills(num_envs=3, rank_max=5, allow_fallover=allow_fallover)
+    play(env, 3)
+    memory = env.task.memory
+    key, time = float(memory["task_key"][1]), float(memory["time"][1])
+    env.task.qvel[1, 0] = np.nan
+    found = {name: float(value[1]) for name, value in env.step(actions(env, 1)[0]).metrics.items()}
+    assert (key, time) > (0.0, 0.0)  # 0 would be no task, and a start state
+    expected = {"task_key": key, "time": time, "last_step_of_task": 1.0, "physics_error": 1.0}
+    assert found == dict.fromkeys(found, 0.0) | expected
+    assert (memory["time"][1], memory["goals"][1]) == (0, 1)  # the first goal of the next episode
+
+
 def test_goals_as_episodes():
     options = {"max_steps": 4, "precision": 1e-9, "hard_reset_interval": 3, "resample_features": "soft", **FREE}
     env = make_skills(implicit_soft_resets=False, **options)

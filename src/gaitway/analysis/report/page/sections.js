@@ -90,8 +90,8 @@ function drawTests() {
   const how = found.some((one) => one.correction === "bonferroni") ? "Bonferroni" : "Holm";
   byId("tests-lead").textContent = `Welch's t-test of the final scores, p-values corrected for ${counted(total, "pair")} by ${how}'s method. The chance is that a run of the first beats one of the second.`;
   fill(byId("tests-body"), found.map((one) => table([
-    { title: "Higher", show: (row) => withSwatch(row.higher), class: "name" },
-    { title: "Lower", show: (row) => withSwatch(row.lower), class: "name" },
+    { title: one.is_cost ? "Lower" : "Higher", show: (row) => withSwatch(row.better), class: "name" },
+    { title: one.is_cost ? "Higher" : "Lower", show: (row) => withSwatch(row.worse), class: "name" },
     { title: "Difference", number: true, value: (row) => row.difference },
     { title: "95 % interval", number: true, show: (row) => span(row.low, row.high) },
     { title: "Chance to win", number: true, value: (row) => row.improvement },

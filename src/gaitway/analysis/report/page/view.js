@@ -9,7 +9,7 @@ const view = {
   metric: null,
   task: null,
   words: [],
-  chosen: null, // labels that the reader chose; null: the highest ones
+  chosen: null, // labels that the reader chose; null: the best ones
   places: new Map(), // label -> place in the palette, kept while points arrive
 };
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -145,16 +144,17 @@ class Place:
         edge = track.floor[rows].gather(1, following)
         return torch.where(steps_down & before, edge - z, depth).clamp(min=0.0)
 
-    def ends(self, roll: Tensor, pitch: Tensor, height: Tensor, trunk_force: Tensor, endings: Sequence[str]) -> Tensor:
-        """Which episodes terminate [n]; limits follow the block under the robot."""
-        over = torch.zeros_like(self.kind, dtype=torch.bool)
-        if "trunk" in endings:
-            over = over | ((trunk_force > 1.0) & (self.kind != CRAWL) & (self.kind != TILT))
-        if "tilt" in endings:
-            over = over | (roll.abs() > self._limit(ROLL, ROLLS)) | (pitch.abs() > self._limit(PITCH, PITCHES))
-        if "height" in endings:
-            over = over | (height < self._limit(LOW, LOWS)) | self.has_fallen_in()
-        return over | self.is_off()
+    def may_touch(self) -> Tensor:
+        """Where bases and links may touch what is in the way, bool [n]."""
+        return (self.kind == CRAWL) | (self.kind == TILT)
+
+    def is_tilted(self, roll: Tensor, pitch: Tensor) -> Tensor:
+        """Beyond the limits of the block under the robot, bool [n]."""
+        return (roll.abs() > self._limit(ROLL, ROLLS)) | (pitch.abs() > self._limit(PITCH, PITCHES))
+
+    def is_low(self, height: Tensor) -> Tensor:
+        """Bases [n] m above the ground that are too low there, or in a pit, bool [n]."""
+        return (height < self._limit(LOW, LOWS)) | self.has_fallen_in()
 
     def _limit(self, usual: float, others: dict[int, float]) -> Tensor:
         found = torch.full_like(self.kind, usual)

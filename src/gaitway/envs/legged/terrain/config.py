@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import INCREASING, Count, NotNegative, Range, Share
-from gaitway.envs.legged.terrain.obstacles import LEVELS, OBSTACLES, SHORT_WIDTH, STEEP
+from gaitway.envs.legged.terrain.obstacles import LEVELS, OBSTACLES, SHORT_WIDTH, STEEP, VIRTUAL
 from gaitway.envs.legged.terrain.tile_shapes import TILES
 
 Level = Annotated[int, Range(0, LEVELS - 1)]
@@ -35,15 +35,17 @@ class DepthConfig:
 
 @configuration(kw_only=True)
 class TerrainConfig:
-    """What robots walk on: a plane, a world of tiles, or a track of obstacles for each."""
+    """What robots walk on: a plane, a world of tiles, a height field of a bank, or a track of obstacles for each."""
 
-    kind: Literal["flat", "tiles", "track"] = "flat"
+    kind: Literal["flat", "tiles", "fields", "track"] = "flat"
     level: Level | None = None
     """How hard; null: by the curriculum in training, any in evaluations."""
     curriculum: bool = True
     """Levels rise and fall with what robots achieve (training alone); false: any level."""
     tiles: list[str] = field(default_factory=lambda: list(TILES))
     """Kinds of tiles; instance i walks on kind i of them."""
+    fields: Count = 3
+    """Height fields of each level in the bank; an episode has one of them."""
     obstacles: list[str] = field(default_factory=lambda: ["walk"])
     """Kinds of obstacles, of which each block of a track gets one."""
     blocks: Count = 3
@@ -51,7 +53,8 @@ class TerrainConfig:
     lite: bool = False
     """Obstacles that simple gaits can pass."""
     virtual: bool = False
-    """Bars, walls and hurdles are seen and counted as penetrated, and touch nothing."""
+    """Obstacles are seen and counted as penetrated, and touch nothing: a step is a box on level ground then, and a gap
+    carries robots."""
     virtual_first: bool = False
     """Robots meet virtual obstacles until they have passed the hardest level without reaching into them, then solid
     ones, from the easiest levels on (training alone; evaluations have solid ones)."""
@@ -73,8 +76,15 @@ class TerrainConfig:
             raise ValueError(f"onehot_width=5 has no place for {long[0]!r}; use onehot_width=11, or leave it out")
         if self.lite and (hard := [name for name in self.obstacles if OBSTACLES[name].lite is None]):
             raise ValueError(f"a lite track has no {hard[0]!r}, which no simple gait can pass; leave it out")
-        solid = [name for name in self.obstacles if name not in ("walk", "tilt", "crawl", "hurdle")]
+        solid = [name for name in self.obstacles if name not in VIRTUAL]
         if self.virtual_first and (self.virtual or self.level is not None or not self.curriculum):
             raise ValueError("virtual_first needs levels that rise: leave virtual and level out, and curriculum true")
         if (self.virtual or self.virtual_first) and solid:
-            raise ValueError(f"virtual obstacles are tilt, crawl and hurdle; {solid[0]!r} is the ground itself")
+            raise ValueError(
+                f"{solid[0]!r} has nothing that a robot on its ground could penetrate; virtual tracks have {VIRTUAL}"
+            )
+
+    @property
+    def fills_gaps(self) -> bool:
+        """Whether gaps of tracks may carry robots."""
+        return (self.virtual or self.virtual_first) and "leap" in self.obstacles

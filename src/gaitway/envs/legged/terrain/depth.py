@@ -24,6 +24,12 @@ CAMERA_DRAWS = 4
 """Numbers of an episode: three of the mount, one of the pitch."""
 
 
+def mirrored(config: DepthConfig) -> list[int] | None:
+    """Which column of an image is where each one is seen in a mirror; None for a camera beside the middle plane. Mounts
+    differ by episode as far to the left as to the right."""
+    return list(reversed(range(config.columns))) if MOUNT[1] == 0.0 else None
+
+
 class DepthCamera:
     """Images [rows, columns]; the first row looks up, the first column to the left."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,13 @@ def next_level(level: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """Levels [n] after episodes; up wins where both hold. `LEVELS`, one beyond the top, stands for any."""
     change = torch.where(up, torch.ones_like(level), -down.to(level.dtype))
     return (level + change).clamp(min=0.0)
+
+
+def by_progress(memory: Mapping[str, Tensor], half: float) -> tuple[Tensor, Tensor]:
+    """Who moves up [B] and down [B] on squares of twice `half` m: half of one as progress along the command, or less
+    than half of what it asked for."""
+    progress, asked = memory["progress"], memory["asked"]
+    return progress > half, (progress < 0.5 * asked) & (asked > MOVED)
 
 
 def graduated(planned: Tensor, solid: Tensor) -> tuple[Tensor, Tensor]:

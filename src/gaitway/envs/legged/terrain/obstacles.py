@@ -28,6 +28,8 @@ TREAD, TREADS = 0.3, 5
 """Length (m) of a step and how many a block of stairs has."""
 STEEP = ("hurdle", "slope", "stairs_up", "stairs_down")
 """Kinds that a one-hot of five has no place for."""
+VIRTUAL = ("walk", "tilt", "crawl", "jump", "leap", "hurdle")
+"""Kinds that may touch nothing: robots can be where they would be."""
 SHORT_WIDTH, FULL_WIDTH = 5, 11
 
 

@@ -31,6 +31,15 @@ def size(name: str) -> int:
     return length * width
 
 
+def mirrored(name: str) -> list[int]:
+    """Which point of a scan is where each one is seen in a mirror: as far ahead, and as far on the other side."""
+    points = grid(name, torch.zeros(0, dtype=torch.float64))
+    apart = (points[:, None] - points * torch.tensor([1.0, -1.0], dtype=torch.float64)).abs().amax(-1)
+    nearest, order = apart.min(1)
+    assert bool((nearest < STEP / 1e3).all()), f"the points of {name} are not symmetric"
+    return order.tolist()
+
+
 def scanned(points: Tensor, position: Tensor, yaw: Tensor) -> Tensor:
     """Where the points [P, 2] of robots at `position` [n, 3] that head for `yaw` [n] are in the world [n, P, 2]."""
     cos, sin = yaw.cos()[:, None], yaw.sin()[:, None]

@@ -10,22 +10,26 @@ from torch import Tensor
 
 from gaitway.envs.episode_numbers import Index
 from gaitway.envs.legged.frame import Frame, Physics, norm
-from gaitway.envs.legged.terrain import scan
+from gaitway.envs.legged.terrain import depth, scan
+from gaitway.envs.legged.terrain.bank import FieldBank
 from gaitway.envs.legged.terrain.blocks import BodyPoints, Place
 from gaitway.envs.legged.terrain.config import TerrainConfig
 from gaitway.envs.legged.terrain.depth import CAMERA_DRAWS, DepthCamera
 from gaitway.envs.legged.terrain.levels import CLEAN, UNKNOWN, first_level, graduated, next_level, share_of
 from gaitway.envs.legged.terrain.obstacles import ID
 from gaitway.envs.legged.terrain.tiles import Tiles
-from gaitway.envs.legged.terrain.track import BLOCK, Track
+from gaitway.envs.legged.terrain.track import BLOCK, SOLID, Track
 from gaitway.envs.vec_env import Pooled
 
 INFO = 3
 """Numbers of `engaging_block` besides its one-hot."""
 LEVEL_METRIC, SUCCESS = "terrain_level", "success"
-SOLID = "solid"
-"""Whether bars, walls and hurdles of an episode touch robots, 1 or 0."""
+FURTHEST = "furthest"
+"""The largest x of an episode so far (m)."""
 DEPTH, TAKEN, DELAY = "depth_image", "depth_taken", "depth_delay"
+
+
+TERRAINS: dict[str, type[Tiles] | type[FieldBank] | type[Track]] = {"tiles": Tiles, "fields": FieldBank, "track": Track}
 
 
 class Surroundings:
@@ -36,7 +40,7 @@ class Surroundings:
     ) -> None:
         """`dt` is the time of a step."""
         self.config, self.points = config, points
-        self.terrain: Tiles | Track = Tiles(config, like) if config.kind == "tiles" else Track(config, like)
+        self.terrain: Tiles | FieldBank | Track = TERRAINS[config.kind](config, like)
         self.track = self.terrain if isinstance(self.terrain, Track) else None
         self.camera = DepthCamera(config.depth, like, dt) if "forward_depth" in used else None
         self._is_late = self.camera is not None and self.camera.delays is not None
@@ -50,9 +54,20 @@ class Surroundings:
         if config.kind == "flat":
             return {}
         found = {"terrain_level": 1, "height_scan": scan.size(config.scan), "forward_depth": 0}
-        return found if config.kind == "tiles" else {
+        return found if config.kind != "track" else {
             **found, "engaging_block": config.onehot_width + INFO, "sidewall_distance": 2
         }  # fmt: skip
+
+    @staticmethod
+    def leaf_mirrors(config: TerrainConfig) -> dict[str, list[int]]:
+        """Which entry of a leaf is where each one is seen in a mirror, none with another sign; of images: which column.
+        Obstacles are their own images, and walls change places."""
+        sizes = Surroundings.leaf_sizes(config)
+        found = {name: list(range(size)) for name, size in sizes.items()}
+        columns = depth.mirrored(config.depth)
+        others = {"height_scan": scan.mirrored(config.scan), "sidewall_distance": [1, 0], "forward_depth": columns}
+        found |= {name: order for name, order in others.items() if name in sizes and order is not None}
+        return {name: order for name, order in found.items() if order}
 
     # state
 
@@ -63,7 +78,8 @@ class Surroundings:
 
     def memory_shapes(self) -> dict[str, tuple[int, ...]]:
         """What an episode carries."""
-        return {"progress": (), "asked": (), **({"penetrated": ()} if self.config.virtual_first else {})}
+        first: dict[str, tuple[int, ...]] = {"penetrated": ()} if self.config.virtual_first else {}
+        return {"progress": (), "asked": (), **({FURTHEST: ()} if self.track else {}), **first}
 
     def lasting_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """What outlives an episode, and types: the level that comes next, and whether obstacles are solid then; the
@@ -155,8 +171,9 @@ class Surroundings:
             memory["penetrated"].add_(place.penetration().amax(1) * forwards)
             metrics[SOLID] = self._layout[SOLID]
         if place is None:
-            kinds = self._layout["tile"]
-            for number, name in enumerate(self.config.tiles):
+            assert not isinstance(self.terrain, Track)
+            kinds = self.terrain.kinds()
+            for number, name in enumerate(self.terrain.kind_names):
                 here = (kinds == number).to(speed.dtype)
                 metrics |= {f"level_{name}_episode": here * self._layout["level"], f"on_{name}_episode": here}
             return metrics
@@ -165,7 +182,9 @@ class Surroundings:
         ends = BLOCK * torch.arange(2, self.track.blocks + 2, dtype=rear.dtype, device=rear.device)
         passed, kinds = rear[:, None] > ends, self.track.kind[:, 1:]
         metrics[SUCCESS] = (place.is_past() & ~frame.terminated).to(rear.dtype)
-        metrics["traverse"] = (place.position[:, 0] / self.track.length).clamp(0.0, 1.0)
+        # over all blocks, the flat one too: without it whoever stands before the last obstacle would have traversed all
+        memory[FURTHEST].copy_(torch.maximum(memory[FURTHEST], place.position[:, 0]))
+        metrics["traverse"] = (memory[FURTHEST] / self.track.length).clamp(0.0, 1.0)
         for name in dict.fromkeys(self.config.obstacles):
             met = kinds == ID[name]
             metrics[f"met_{name}_episode"] = met.sum(1).to(rear.dtype)
@@ -174,8 +193,8 @@ class Surroundings:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        if self.track is None:
-            kinds = (f"{what}_{name}_episode" for name in self.config.tiles for what in ("level", "on"))
+        if not isinstance(self.terrain, Track):
+            kinds = (f"{what}_{name}_episode" for name in self.terrain.kind_names for what in ("level", "on"))
             return LEVEL_METRIC, *kinds
         kinds = (
             f"{what}_{name}_episode" for name in dict.fromkeys(self.config.obstacles) for what in ("met", "passed")
@@ -189,9 +208,10 @@ class Surroundings:
     @property
     def pooled(self) -> dict[str, Pooled]:
         """Levels by kind of tile; shares of obstacles that were passed, by kind."""
-        if self.track is None:
+        if not isinstance(self.terrain, Track):
             return {
-                f"level_{name}": Pooled(f"level_{name}_episode", f"on_{name}_episode") for name in self.config.tiles
+                f"level_{name}": Pooled(f"level_{name}_episode", f"on_{name}_episode")
+                for name in self.terrain.kind_names
             }
         return {
             f"passed_{name}": Pooled(f"passed_{name}_episode", f"met_{name}_episode")
@@ -199,10 +219,10 @@ class Surroundings:
         }
 
     def is_over(self, frame: Frame) -> Tensor:
-        """Who has passed its terrain [B]: the end of a track, the border of a tile."""
+        """Who has passed its terrain [B]: the end of a track, the border of a tile or a field."""
         if frame.place is not None:
             return frame.place.is_past()
-        assert isinstance(self.terrain, Tiles)
+        assert not isinstance(self.terrain, Track)
         return self.terrain.is_over(frame.position)
 
     def move_levels(self, ended: Tensor, frame: Frame) -> None:
@@ -218,6 +238,18 @@ class Surroundings:
         level, firm = graduated(next_level(self._layout["level"], up & ((solid > 0.0) | clean), down), solid)
         planned.copy_(torch.where(ended, level, planned))
         next_solid.copy_(torch.where(ended, firm, next_solid))
+
+    def levels(self) -> dict[str, Tensor]:
+        """Levels of the robots on each kind of tile, or on tracks; kinds that nobody is on are left out.
+
+        This looks at values: it is for the time between iterations.
+        """
+        level = self._layout["level"]
+        if isinstance(self.terrain, Track):
+            return {"track": level}
+        kind = self.terrain.kinds()
+        kinds = {name: level[kind == number] for number, name in enumerate(self.terrain.kind_names)}
+        return {name: found for name, found in kinds.items() if len(found)}
 
     def contacts(self, rows: Index) -> Tensor | None:
         """Which boxes of the tracks of `rows` are solid, bool [n, K]; None where that is never drawn."""

@@ -163,3 +163,26 @@ def cells_of_nodes(heights: Tensor) -> Tensor:
     return torch.stack((low, ahead - low, high - ahead, high - left, left - low), -1) / low.new_tensor(
         (1.0, CELL, CELL, CELL, CELL)
     )
+
+
+def heights_at(cells: Tensor, points: Tensor, *which: Tensor) -> Tensor:
+    """Heights [n, P] of cells [..., X, Y, 5] at points [n, P, 2] (m) from their common corner; 0 beyond them.
+
+    `which` [n, P] are the indices of `cells` before X and Y, if there are any.
+    """
+    scaled = points / CELL
+    whole = torch.floor(scaled)
+    x, y = whole.long().unbind(-1)
+    length, width = cells.shape[-3:-1]
+    inside = (x >= 0) & (x < length) & (y >= 0) & (y < width)
+    cell = cells[(*which, x.clamp(0, length - 1), y.clamp(0, width - 1))]
+    height = _in_cell(cell, (scaled - whole) * CELL)
+    return torch.where(inside, height, torch.zeros_like(height))
+
+
+def _in_cell(cell: Tensor, offset: Tensor) -> Tensor:
+    """Heights [...] of cells [..., 5] at `offset` [..., 2] (m) from their lower corners."""
+    u, v = offset.unbind(-1)
+    low, ahead_x, ahead_y, left_x, left_y = cell.unbind(-1)
+    towards_x = u >= v
+    return low + torch.where(towards_x, ahead_x, left_x) * u + torch.where(towards_x, ahead_y, left_y) * v

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from gaitway.envs.episode_numbers import ALL, Index
 from gaitway.envs.legged.terrain.config import TerrainConfig
-from gaitway.envs.legged.terrain.levels import MOVED
+from gaitway.envs.legged.terrain.levels import by_progress
 from gaitway.envs.legged.terrain.obstacles import LEVELS
 from gaitway.envs.legged.terrain.tile_shapes import (
-    CELL,
     CELLS,
     HALF,
     ROUGH,
@@ -22,6 +21,7 @@ from gaitway.envs.legged.terrain.tile_shapes import (
     Box,
     cells_of,
     cells_of_nodes,
+    heights_at,
     rough_heights,
 )
 
@@ -54,6 +54,10 @@ class Tiles:
         self._cells = torch.cat(columns, 1).to(like)  # [X, Y, 5]
 
     @property
+    def kind_names(self) -> tuple[str, ...]:
+        return tuple(self.config.tiles)
+
+    @property
     def field_row(self) -> int | None:
         """Which row of tiles is the height field; None without one."""
         return self.config.tiles.index(ROUGH) if ROUGH in self.config.tiles else None
@@ -76,27 +80,14 @@ class Tiles:
 
     def ground(self, rows: Index, points: Tensor) -> Tensor:
         """Heights [n, P] at points [n, P, 2]; 0 beyond the world."""
-        scaled = points / CELL
-        whole = torch.floor(scaled)
-        x, y = whole.long().unbind(-1)
-        length, width = self._cells.shape[:2]
-        inside = (x >= 0) & (x < length) & (y >= 0) & (y < width)
-        cell = self._cells[x.clamp(0, length - 1), y.clamp(0, width - 1)]
-        u, v = ((scaled - whole) * CELL).unbind(-1)
-        low, ahead_x, ahead_y, left_x, left_y = cell.unbind(-1)
-        towards_x = u >= v
-        height = low + torch.where(towards_x, ahead_x, left_x) * u + torch.where(towards_x, ahead_y, left_y) * v
-        return torch.where(inside, height, torch.zeros_like(height))
+        return heights_at(self._cells, points)
 
     def top(self, rows: Index, points: Tensor) -> Tensor:
         """What a ray from above hits."""
         return self.ground(rows, points)
 
     def achieved(self, memory: Mapping[str, Tensor], position: Tensor, fell: Tensor) -> tuple[Tensor, Tensor]:
-        """Who moves up [B] and down [B]: half a tile of progress along the command, or less than half of what it asked
-        for."""
-        progress, asked = memory["progress"], memory["asked"]
-        return progress > HALF, (progress < 0.5 * asked) & (asked > MOVED)
+        return by_progress(memory, HALF)
 
     def is_over(self, position: Tensor) -> Tensor:
         """Who has left its tile [B]."""

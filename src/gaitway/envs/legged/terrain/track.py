@@ -3,6 +3,8 @@
 What an episode has is drawn into its layout (`kind`, `extent`, `critical` of each block). `place` turns it into tables
 that ground, scans and observations look into, and `boxes` into the boxes themselves, for whoever simulates. The floor
 of a block is what lies before its obstacle; steps, slopes and stairs change the floor of all that follow.
+
+Virtual obstacles leave the ground level: a step is a box of its extent, and a gap is filled by a box that no ray sees.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.episode_numbers import Index
+from gaitway.envs.legged.rows import RowsOf
 from gaitway.envs.legged.terrain.config import TerrainConfig
 from gaitway.envs.legged.terrain.levels import MOVED, share_of
 from gaitway.envs.legged.terrain.obstacles import (
@@ -42,6 +45,8 @@ BAR, WALL, SIDE = 0.3, 0.6, 0.5
 """Height of a bar, of the walls of a tilt, and of the side walls above the highest floor (m)."""
 SIDE_WIDTH, SLAB = 0.1, 0.3
 """Thickness of side walls and of ramps (m)."""
+SOLID = "solid"
+"""Whether obstacles of an episode touch robots, 1 or 0."""
 PARKED = -10.0
 """Where boxes wait that are not used (m)."""
 DRAWS = 3
@@ -81,6 +86,7 @@ class Track:
         """Of blocks [B, blocks + 1]; `critical` of a leap is the depth of its pit, `floor` lies before the obstacle."""
         self.profile = like.new_zeros(*shape, 7)
         self.side_top = like.new_zeros(count)
+        self.is_virtual = like.new_full((count,), float(self.config.virtual))
 
     def draw(self, uniform: Tensor, place: Tensor, level: Tensor) -> dict[str, Tensor]:
         """Obstacles of new episodes; `uniform` [n, draws], `level` [n]."""
@@ -104,24 +110,25 @@ class Track:
 
     def place(self, rows: Index, layout: Mapping[str, Tensor] | None = None) -> None:
         """Tables of `rows` follow from their layout."""
-        drawn = {name: self._layout[name][rows] for name in ("kind", "extent", "critical")}
-        if layout is not None:
-            drawn = {name: layout[name] for name in drawn}
+        drawn = RowsOf(self._layout, rows) if layout is None else layout
         kind, extent, critical = (
             torch.cat((torch.zeros_like(value[:, :1]), value), 1)
             for value in (drawn["kind"], drawn["extent"], drawn["critical"])
         )
+        if self.config.virtual_first:
+            self.is_virtual[rows] = 1.0 - drawn[SOLID]
         none = torch.zeros_like(extent)
+        ghosts = (kind == JUMP) & (self.is_virtual[rows] > 0.0)[:, None]
         tangent = torch.where(kind == SLOPE, torch.tan(critical), none)
         rise = torch.where((kind == STAIRS_UP) | (kind == STAIRS_DOWN), critical, none)
-        step = torch.where((kind == JUMP) | (kind == DOWN), critical, none)
+        step = torch.where(((kind == JUMP) & ~ghosts) | (kind == DOWN), critical, none)
         climbed = (step + extent * tangent + TREADS * rise).cumsum(1)
         floor = torch.cat((none[:, :1], climbed[:, :-1]), 1)
         lowest = torch.minimum(climbed.amin(1), floor.amin(1))
         floor = floor - lowest[:, None]
         behind = floor + step
         crawls, tilts = kind == CRAWL, kind == TILT
-        bump = torch.where(kind == HURDLE, critical, torch.where(kind == LEAP, PIT - behind, none))
+        bump = torch.where((kind == HURDLE) | ghosts, critical, torch.where(kind == LEAP, PIT - behind, none))
         over = torch.where(crawls, critical + BAR, torch.where(tilts, torch.full_like(none, WALL), none))
         gap = torch.where(tilts, critical / 2, torch.where(crawls, none - 1.0, torch.full_like(none, torch.inf)))
         self.kind[rows], self.extent[rows], self.floor[rows] = kind, extent, floor
@@ -134,8 +141,8 @@ class Track:
         return torch.floor(x / BLOCK).long().clamp(0, self.blocks)  # in this order: faulty rows may hold anything
 
     def ground(self, rows: Index, points: Tensor) -> Tensor:
-        """Height of what robots stand on [n, P] at points [n, P, 2]: without bars and walls."""
-        return self._heights(rows, points)[0]
+        """Height of what robots stand on [n, P] at points [n, P, 2]: without bars, walls and what is virtual."""
+        return self._heights(rows, points, 1.0 - self.is_virtual[rows][:, None])[0]
 
     def top(self, rows: Index, points: Tensor) -> Tensor:
         """What a ray from above hits [n, P]: bars and walls too."""
@@ -148,8 +155,9 @@ class Track:
         outside = (x < -RUN_IN) | (x > self.length + RUN_OUT) | (y > WIDTH / 2 + SIDE_WIDTH)
         return torch.where(outside, torch.full_like(found, PIT), found)
 
-    def _heights(self, rows: Index, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Ground [n, P], how far into its block each point is [n, P], and the profiles of the blocks [n, P, 7]."""
+    def _heights(self, rows: Index, points: Tensor, solid: Tensor | float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+        """Ground [n, P], how far into its block each point is [n, P], and the profiles of the blocks [n, P, 7]; boxes
+        and gaps count where `solid` [n, 1] is 1."""
         x = points[..., 0]
         number = self.block_of(x)
         profile = self.profile[rows].gather(1, number[..., None].expand(-1, -1, 7))
@@ -157,7 +165,7 @@ class Track:
         floor, extent, bump, slope, rise = profile[..., :5].unbind(-1)
         steps = (torch.floor(along / TREAD) + 1.0).clamp(0.0, float(TREADS))
         ground = floor + slope * torch.minimum(along.clamp(min=0.0), extent) + rise * steps
-        ground = ground + torch.where((along >= 0.0) & (along < extent), bump, torch.zeros_like(bump))
+        ground = ground + torch.where((along >= 0.0) & (along < extent), bump * solid, torch.zeros_like(bump))
         return ground, along, profile
 
     def achieved(self, memory: Mapping[str, Tensor], position: Tensor, fell: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,14 +175,20 @@ class Track:
 
     @property
     def num_boxes(self) -> int:
+        return self.num_visible + (self.blocks + 1) * self.config.fills_gaps
+
+    @property
+    def num_visible(self) -> int:
+        """Boxes that rays see: the others fill gaps."""
         return PER_BLOCK * (self.blocks + 1) + 2
 
     def hanging(self, rows: Index) -> Tensor:
-        """Which boxes of `rows` are bars, walls and hurdles, bool [n, K]: those that may be virtual."""
+        """Which boxes of `rows` are bars, walls, hurdles and steps, bool [n, K]: those that may be virtual."""
         kind = self.kind[rows][..., None]
         part = torch.arange(PER_BLOCK, dtype=kind.dtype, device=kind.device)
-        hangs = ((kind == TILT) | (kind == CRAWL) | (kind == HURDLE)) & (part > 0)
-        return torch.cat((hangs.flatten(1), torch.zeros_like(hangs[:, 0, :2])), 1)
+        hangs = ((kind == TILT) | (kind == CRAWL) | (kind == HURDLE) | (kind == JUMP)) & (part > 0)
+        others = self.num_boxes - hangs[0].numel()
+        return torch.cat((hangs.flatten(1), torch.zeros_like(hangs[:, 0, :1]).expand(-1, others)), 1)
 
     def boxes(self, rows: Index) -> tuple[Tensor, Tensor, Tensor]:
         """Middles [n, K, 3], half sizes [n, K, 3] and quaternions [n, K, 4] of the boxes of `rows`."""
@@ -189,14 +203,15 @@ class Track:
         slopes, tilts, crawls = kind == SLOPE, kind == TILT, kind == CRAWL
         stairs = (kind == STAIRS_UP) | (kind == STAIRS_DOWN)
         first, second, third = part == 0, part == 1, part == 2
-        hangs = ((crawls | (kind == HURDLE)) & second) | (tilts & (second | third))
+        boxed = (kind == HURDLE) | ((kind == JUMP) & (self.is_virtual[rows] > 0.0)[:, None, None])
+        hangs = ((crawls | boxed) & second) | (tilts & (second | third))
         level = slopes & second  # what follows a ramp
         used = first | hangs | level | (stairs & (part < TREADS))
         near = torch.where(first, torch.where(kind == LEAP, extent, begins), torch.where(level, extent, none))
         near = torch.where(stairs, TREAD * part, near)
         far = torch.where(first, torch.where(slopes, extent, ends), torch.where(level, ends, extent))
         far = torch.where(stairs, torch.where(part == TREADS - 1, ends, TREAD * (part + 1)), far)
-        top = torch.where(hangs, floor + torch.where(kind == HURDLE, bump, over), behind + rise * (part + 1))
+        top = torch.where(hangs, floor + torch.where(boxed, bump, over), behind + rise * (part + 1))
         top = torch.where(level, behind + extent * slope, top)
         low = torch.where(hangs, floor + torch.where(crawls, critical, none - SLAB / 2), none + PIT)
         left = torch.where(tilts & second, critical / 2, none - whole)
@@ -212,8 +227,20 @@ class Track:
         half = torch.where(away, half.new_full((3,), 0.01), half)
         turn = torch.zeros_like(angle)
         turn = torch.stack((torch.cos(angle / 2), turn, -torch.sin(angle / 2), turn), -1)
-        walls = self._side_walls(rows)
-        return tuple(torch.cat(pair, 1) for pair in zip((middle, half, turn), walls, strict=True))  # type: ignore[return-value]
+        parts = [(middle, half, turn), self._side_walls(rows), *([self._fills(rows)] if self.config.fills_gaps else [])]
+        return tuple(torch.cat(each, 1) for each in zip(*parts, strict=True))  # type: ignore[return-value]
+
+    def _fills(self, rows: Index) -> tuple[Tensor, Tensor, Tensor]:
+        """Boxes [n, b] in the gaps of virtual tracks, level with the ground beside them."""
+        extent, floor = self.extent[rows], self.floor[rows]
+        start = BLOCK * torch.arange(self.blocks + 1, dtype=extent.dtype, device=extent.device)
+        none = torch.zeros_like(extent)
+        middle = torch.stack((start + extent / 2, none, (floor + PIT) / 2), -1)
+        half = torch.stack((extent / 2, none + WIDTH / 2, (floor - PIT) / 2), -1)
+        away = ((self.kind[rows] != LEAP) | (self.is_virtual[rows] == 0.0)[:, None])[..., None]
+        middle = torch.where(away, self._parked, middle)
+        half = torch.where(away, half.new_full((3,), 0.01), half)
+        return middle, half, self._straight.expand(*extent.shape, 4)
 
     def _side_walls(self, rows: Index) -> tuple[Tensor, Tensor, Tensor]:
         top = self.side_top[rows][:, None]

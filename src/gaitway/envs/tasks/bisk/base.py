@@ -26,6 +26,7 @@ from mujoco.batch import Batch
 from gaitway.core.config import configuration
 from gaitway.core.ranges import WholeNumber
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows, SettledTask
+from gaitway.envs.episode_numbers import ALL
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
@@ -47,7 +48,6 @@ GOAL_SPACE = "goal_space"
 NORMAL_BLOCKS = (1, 3)
 """Which of the blocks of random numbers are normal: those for velocities."""
 
-ALL = slice(None)
 Config = TypeVar("Config", bound="BiskConfig")
 
 
@@ -100,6 +100,8 @@ class BiskTask(SettledTask):
         self.view = RobotView(self.robot, self.model)
         self.features = self._make_features(self.config.features)
         self._goal_features = self._make_features(self._goal_features_name) if self.config.goal_space else None
+        if self._goal_features is not None:
+            self.facts = {"robot": robot, **self.facts}
         shown = [self.features, self._goal_features] if self._goal_features is not None else [self.features]
         self.fields = tuple(dict.fromkeys(name for features in shown for name in features.fields))
         if "xpos" in self.fields:

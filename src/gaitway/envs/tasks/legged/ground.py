@@ -13,20 +13,21 @@ from mujoco.batch import Batch
 from torch import Tensor
 
 from gaitway.envs.legged.config import LeggedConfig
+from gaitway.envs.legged.endings import FINISH
 from gaitway.envs.legged.observations import listed
 from gaitway.envs.legged.rewards import TRACK_TERMS
+from gaitway.envs.legged.terrain.bank import FieldBank
 from gaitway.envs.legged.terrain.blocks import BodyPoints
 from gaitway.envs.legged.terrain.config import DepthConfig
 from gaitway.envs.legged.terrain.depth import DepthCamera
-from gaitway.envs.legged.terrain.obstacles import CRAWL, HURDLE, LEVELS, OBSTACLES, TILT
+from gaitway.envs.legged.terrain.obstacles import CRAWL, HURDLE, JUMP, LEVELS, OBSTACLES, TILT
 from gaitway.envs.legged.terrain.surroundings import Surroundings
 from gaitway.envs.legged.terrain.tile_shapes import CELLS, HALF, SIZE
 from gaitway.envs.legged.terrain.tiles import Tiles
 from gaitway.envs.legged.terrain.track import PER_BLOCK, PIT, Track
 from gaitway.envs.robots import world
 from gaitway.envs.robots.legged import FEET, LINKS, TERRAIN, LeggedView, RobotError
-from gaitway.envs.robots.registry import get_legged_robot
-from gaitway.envs.tasks.legged.model import LIKE
+from gaitway.envs.tasks.legged.model import LIKE, robot_of
 from gaitway.envs.vec_env import Component, ObservationGroup
 
 BODY_FIELDS = ("xpos", "xquat", "cvel", "subtree_com")
@@ -37,13 +38,15 @@ CONTACT_FIELDS = ("geom_contype", "geom_conaffinity")
 """What makes a box solid."""
 TERRAIN_GROUP = np.array([1, 0, 0, 0, 0, 0], dtype=np.uint8)
 """Geoms that rays see: terrain is in group 0, robots are not."""
-ROBOT_GROUP = 2
+ROBOT_GROUP, UNSEEN_GROUP = 2, 3
 STONE, OTHER_STONE, BAR = (0.62, 0.64, 0.60, 1.0), (0.50, 0.54, 0.56, 1.0), (0.80, 0.52, 0.30, 1.0)
 GLASS = (0.6, 0.7, 0.8, 0.15)
 TERRAIN_CAMERA = "terrain"
 VIEWS = {"track": ((0.9, -2.7, 0.9), (72.0, 0.0, 0.0)), "tiles": ((0.0, -5.0, 3.0), (60.0, 0.0, 0.0))}
+VIEWS["fields"] = VIEWS["tiles"]
 """Where the camera of pictures is, from the robot, and how it is turned (degrees)."""
 FIELD = "rough"
+FIELD_OF_GEOM = "geom_dataid"
 BELOW = 0.05
 """Thickness of a height field below its lowest point (m)."""
 
@@ -54,11 +57,13 @@ def surroundings(config: LeggedConfig, like: Tensor = LIKE) -> Surroundings | No
         for term in config.terms:
             if term.name in TRACK_TERMS and term.weight:
                 raise ValueError(f"rewards lists {term.name}, which only tracks have; write terrain.kind=track")
+        if FINISH in config.endings:
+            raise ValueError("endings lists finish, and only tracks have an end; write terrain.kind=track")
         if config.commands.sampler == "goal":
             raise ValueError("commands.sampler is goal, and only tracks have goals; write terrain.kind=track")
     if config.terrain.kind == "flat":
         return None
-    robot = get_legged_robot(config.robot)
+    robot = robot_of(config)
     return Surroundings(config.terrain, None, listed(config.observations), like, robot.timestep * robot.substeps)
 
 
@@ -74,6 +79,7 @@ def check_layout(around: Surroundings, given: Mapping[str, np.ndarray]) -> None:
         "level": range(LEVELS),
         "tile": range(len(around.config.tiles)),
         "kind": ids,
+        "variant": range(around.config.fields),
     }
     for name, values in known.items():
         wrong = [] if name not in given else given[name][~np.isin(given[name], list(values))].tolist()
@@ -102,6 +108,8 @@ def add_terrain(spec: mujoco.MjSpec, around: Surroundings | None) -> None:
     if isinstance(around.terrain, Track):
         floor.pos = [0.0, 0.0, PIT]
         _add_pool(spec, around.terrain)
+    elif isinstance(around.terrain, FieldBank):
+        _add_bank(spec, around.terrain)
     else:
         _add_tiles(spec, around.terrain)
 
@@ -111,11 +119,12 @@ def _add_pool(spec: mujoco.MjSpec, track: Track) -> None:
     contacts, none = (TERRAIN, FEET | LINKS), (0, 0)
     for number in range(track.num_boxes):
         part = number % PER_BLOCK
-        is_side = number >= track.num_boxes - 2
+        fills, is_side = number >= track.num_visible, track.num_visible - 2 <= number < track.num_visible
         colour = GLASS if is_side else STONE
-        bits = none if track.config.virtual and part and not is_side else contacts
+        bits = none if track.config.virtual and part and not (is_side or fills) else contacts
         place = (0.0, 0.0, world.PARKED[2])
-        box = world.add_static(spec, _box(number), "box", [0.01, 0.01, 0.01], place, rgba=colour, group=0)
+        group = UNSEEN_GROUP if fills else 0
+        box = world.add_static(spec, _box(number), "box", [0.01, 0.01, 0.01], place, rgba=colour, group=group)
         box.contype, box.conaffinity = bits
 
 
@@ -131,14 +140,30 @@ def _add_tiles(spec: mujoco.MjSpec, tiles: Tiles) -> None:
     if row is None:
         return
     heights = tiles.field.numpy()
-    highest = float(heights.max())
-    field = spec.add_hfield(name=FIELD, nrow=heights.shape[1], ncol=heights.shape[0])
-    field.size = [SIZE * LEVELS / 2, HALF, highest, BELOW]
-    field.userdata = (heights.T / highest).reshape(-1).tolist()  # rows run along y
     assert heights.shape[0] == LEVELS * CELLS + 1
+    _add_heights(spec, FIELD, heights, SIZE * LEVELS / 2)
+    _add_field(spec, FIELD, (SIZE * LEVELS / 2, SIZE * row + HALF, 0.0))
+
+
+def _add_bank(spec: mujoco.MjSpec, bank: FieldBank) -> None:
+    """All fields, and one geom that shows the last of them until a layout chooses."""
+    for number, heights in enumerate(bank.nodes.numpy()):
+        _add_heights(spec, f"{FIELD}_{number}", heights, HALF)
+    _add_field(spec, f"{FIELD}_{len(bank.nodes) - 1}", (0.0, 0.0, 0.0))
+
+
+def _add_heights(spec: mujoco.MjSpec, name: str, heights: np.ndarray, half_length: float) -> None:
+    """A height field of nodes [X, Y], of which the lowest is 0."""
+    highest = float(heights.max())
+    field = spec.add_hfield(name=name, nrow=heights.shape[1], ncol=heights.shape[0])
+    field.size = [half_length, HALF, highest, BELOW]
+    field.userdata = (heights.T / highest).reshape(-1).tolist()  # rows run along y
+
+
+def _add_field(spec: mujoco.MjSpec, name: str, place: tuple[float, float, float]) -> None:
     world.add_static(
-        spec, FIELD, "hfield", [0.0, 0.0, 0.0], (SIZE * LEVELS / 2, SIZE * row + HALF, 0.0), rgba=OTHER_STONE, group=0,
-        contype=TERRAIN, conaffinity=FEET, hfieldname=FIELD,
+        spec, FIELD, "hfield", [0.0, 0.0, 0.0], place, rgba=OTHER_STONE, group=0,
+        contype=TERRAIN, conaffinity=FEET, hfieldname=name,
     )  # fmt: skip
 
 
@@ -173,7 +198,7 @@ class BoxPool:
         kinds = self._track.kind[index].tolist()
         for block, kind in enumerate(kinds):
             for part in range(PER_BLOCK):
-                hangs = part in (1, 2) and int(kind) in (CRAWL, TILT, HURDLE)
+                hangs = part in (1, 2) and int(kind) in (CRAWL, TILT, HURDLE, JUMP)
                 colour = BAR if hangs else (STONE, OTHER_STONE)[(block + part) % 2]
                 model.geom(_box(PER_BLOCK * block + part)).rgba = colour
 
@@ -184,6 +209,18 @@ class BoxPool:
         if solid is not None:
             for field, bits in self._bits:
                 field[rows] = bits * solid.to(field.dtype)
+
+
+class ChosenFields:
+    """Which height field of a bank the model of each instance shows; whoever writes it calls `set_const` afterwards."""
+
+    def __init__(self, batch: Batch, model: mujoco.MjModel, bank: FieldBank) -> None:
+        self._bank = bank
+        self._first = int(model.hfield(f"{FIELD}_0").id)
+        self._numbers = torch.from_numpy(batch.expand(FIELD_OF_GEOM))[:, model.geom(FIELD).id]
+
+    def write(self, rows: Tensor) -> None:
+        self._numbers[rows] = (self._first + self._bank.numbers(rows)).to(self._numbers.dtype)
 
 
 def body_points(view: LeggedView) -> BodyPoints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import mujoco
@@ -14,6 +15,7 @@ from gaitway.envs.legged.frame import RobotTensors
 from gaitway.envs.legged.gaits import OFFSETS, Gait
 from gaitway.envs.legged.kinematics import FootChains
 from gaitway.envs.robots.legged import LeggedRobot, LeggedView, RobotError
+from gaitway.envs.robots.registry import get_legged_robot
 from gaitway.envs.vec_env import ActionSpec
 
 POSE_WEIGHTS = (1.0, 1.0, 0.1)
@@ -42,6 +44,7 @@ def robot_tensors(view: LeggedView, action_scale: float | None = None) -> RobotT
     def floats(array: Any) -> torch.Tensor:
         return torch.tensor(np.asarray(array, dtype=np.float64))
 
+    imu = view.imu
     return RobotTensors(
         joints=legged.joint_names,
         feet=len(legged.feet),
@@ -69,7 +72,18 @@ def robot_tensors(view: LeggedView, action_scale: float | None = None) -> RobotT
         stand_height=view.stand_height,
         fall_height=legged.fall_height,
         fall_tilt=legged.fall_tilt,
+        imu_position=None if imu is None else floats(imu.position),
+        imu_rotation=None if imu is None else floats(imu.rotation),
     )
+
+
+def robot_of(config: LeggedConfig) -> LeggedRobot:
+    """The robot of a task, with the task's own time step and contacts where it has some."""
+    robot = get_legged_robot(config.robot)
+    names = ("timestep", "substeps", "self_collision")
+    own = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    differs = any(value != getattr(robot, name) for name, value in own.items())
+    return dataclasses.replace(robot, **own) if differs else robot
 
 
 def foot_chains(view: LeggedView) -> FootChains:

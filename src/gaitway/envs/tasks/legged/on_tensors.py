@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gaitway.envs.episode_numbers import ALL, EpisodeNumbers
 from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose, base_velocity, rotate, up_in_base
+from gaitway.envs.legged.metrics import FALLS
 from gaitway.envs.legged.randomise import MODEL_FIELDS, MODEL_NAMES, Places, write_model
-from gaitway.envs.legged.rewards import SUBSTEP_TERMS
 from gaitway.envs.tasks.legged.ground import BODY_FIELDS, BOX_FIELDS, box_numbers, surroundings
 from gaitway.envs.tensor_task import TensorTask
 from gaitway.envs.vec_env import Observation
-from gaitway.envs.warp_worlds import CONSTANTS, WarpError, Worlds
+from gaitway.envs.warp_worlds import WarpError, Worlds, constants_of
 
 if TYPE_CHECKING:
     from gaitway.envs.tasks.legged.task import LeggedTask
@@ -30,7 +30,7 @@ class LeggedOnTensors(TensorTask):
     def __init__(self, task: LeggedTask, like: Tensor) -> None:
         self.task, self.view, self.model = task, task.view, task.model
         self.frame_skip, self.max_episode_steps = task.frame_skip, task.max_episode_steps
-        self.fault_reward = task.fault_reward
+        self.fault_reward, self.fault_metrics = task.fault_reward, task.fault_metrics
         around = surroundings(task.config, like)
         if around is not None and around.camera is not None:
             raise WarpError(
@@ -42,16 +42,20 @@ class LeggedOnTensors(TensorTask):
                 f"{task.id} has terrain.virtual_first, and Warp's worlds share what touches what; leave it out or use "
                 "env.simulator=mujoco"
             )
+        if task.config.terrain.kind == "fields":
+            raise WarpError(
+                f"{task.id} has terrain.kind=fields, and Warp's worlds share one field; use terrain.kind=tiles with "
+                "tiles=[rough], or env.simulator=mujoco"
+            )
         self.logic = task.logic_on(like, around)
         self._like, self._around = like, around
         self._on_track = around is not None and around.track is not None
         self.knows_starts = not self._on_track  # where all bodies are is asked on tracks alone
-        self._records = any(name in SUBSTEP_TERMS for name in self.logic.rewards.names)
         randomise = task.config.randomise
         self._delays = randomise.delay if randomise.enabled else 0
         self.derives = randomise.enabled
         self.expanded = (
-            *((*MODEL_FIELDS, *CONSTANTS) if randomise.enabled else ()),
+            *((*MODEL_FIELDS, *constants_of(task.model)) if randomise.enabled else ()),
             *((*BOX_FIELDS, *FOLLOWING) if self._on_track else ()),
         )
 
@@ -70,6 +74,7 @@ class LeggedOnTensors(TensorTask):
             position, rotation, velocity, centre = (worlds.field(name) for name in BODY_FIELDS)
             self._physics.bodies = Bodies(position, rotation, velocity, centre[:, self.view.base])
         logic.attach(self.memory, self.layout, numbers)
+        self._records = self.task.needs_substeps or not numbers.trains
         rooms = (like.new_zeros(count, self.frame_skip, self.model.nu) for _ in range(3))
         self._substeps = Substeps(*rooms)
         if self.task.config.randomise.enabled:
@@ -145,12 +150,13 @@ class LeggedOnTensors(TensorTask):
             if self._records:
                 substeps.q[:, number] = worlds.qpos[:, logic.robot.positions]
                 substeps.qd[:, number] = worlds.qvel[:, logic.robot.velocities]
-            worlds.step()
+            worlds.step(senses=number + 1 == self.frame_skip)
             if self._records:
                 substeps.torque[:, number] = self._physics.torque
 
     def outcome(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        return self.logic.judge(self._physics, self._substeps if self._records else None)
+        reward, terminated, metrics = self.logic.judge(self._physics, self._substeps if self._records else None)
+        return reward, terminated, metrics | {name: torch.where(self.faulty, 1.0, metrics[name]) for name in FALLS}
 
     def is_over(self) -> Tensor | None:
         return self.logic.is_over()
@@ -172,6 +178,17 @@ class LeggedOnTensors(TensorTask):
         shown = self.logic.observe(ALL, self._physics, is_new=is_new)
         self.logic.forget_step()
         return shown
+
+    def set_reward_weight(self, name: str, weight: float) -> None:
+        """As of `LeggedTask`; what a fault costs stays, because it is part of recorded steps."""
+        self.logic.set_reward_weight(name, weight)
+
+    def set_gait_authority(self, share: float) -> None:
+        self.logic.set_gait_authority(share)
+
+    def levels(self) -> dict[str, float]:
+        """As of `LeggedTask`; the device is looked at."""
+        return self.logic.levels()
 
     # parts
 

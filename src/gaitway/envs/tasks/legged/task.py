@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,32 +17,36 @@ from torch import Tensor
 
 from gaitway.core.config import from_config, to_config
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, BatchTask, Rows
+from gaitway.envs.episode_numbers import ALL
 from gaitway.envs.legged.commands import Commands
 from gaitway.envs.legged.config import LeggedConfig
 from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose, moved_to
 from gaitway.envs.legged.gaits import Gait
-from gaitway.envs.legged.logic import LeggedLogic
-from gaitway.envs.legged.metrics import figures
+from gaitway.envs.legged.logic import WORTH, LeggedLogic
+from gaitway.envs.legged.metrics import FALLS, costs, figures
 from gaitway.envs.legged.mirror import Sides, images
-from gaitway.envs.legged.observations import AMP, PRIVILEGED_ALIAS, Observations
+from gaitway.envs.legged.observations import PRIVILEGED_ALIAS, Observations, amp_leaves
 from gaitway.envs.legged.presets import PRESETS
 from gaitway.envs.legged.randomise import MODEL_FIELDS, Places, write_model
 from gaitway.envs.legged.rewards import SUBSTEP_TERMS, TERMINATION, Rewards
+from gaitway.envs.legged.sums import TORQUE_METRIC
 from gaitway.envs.legged.terrain import scan
+from gaitway.envs.legged.terrain.bank import FieldBank
 from gaitway.envs.legged.terrain.surroundings import SUCCESS, Surroundings
 from gaitway.envs.motions.features import GROUP as AMP_GROUP
 from gaitway.envs.motions.features import MotionFeatures
 from gaitway.envs.robots import world
 from gaitway.envs.robots.legged import LeggedView, RobotError
-from gaitway.envs.robots.registry import get_legged_robot
 from gaitway.envs.tasks.legged.ground import (
     BODY_FIELDS,
     BOX_FIELDS,
     CONTACT_FIELDS,
+    FIELD_OF_GEOM,
     TERRAIN_CAMERA,
     TERRAIN_GROUP,
     VIEWS,
     BoxPool,
+    ChosenFields,
     add_terrain,
     body_points,
     check_layout,
@@ -48,14 +54,20 @@ from gaitway.envs.tasks.legged.ground import (
     image_group,
     surroundings,
 )
-from gaitway.envs.tasks.legged.model import LIKE, action_spec, foot_chains, make_actions, robot_tensors
+from gaitway.envs.tasks.legged.model import LIKE, action_spec, foot_chains, make_actions, robot_of, robot_tensors
 from gaitway.envs.tensor_task import TensorTask
 
-ALL = slice(None)
+log = logging.getLogger("gaitway")
+
 SUBSTEP_FIELDS = ("qpos", "qvel", "actuator_force")
 """What terms of substeps look at: positions and velocities after a substep, and the force in it."""
+STEP_COSTS = ("fell", "velocity_error", "yaw_error", TORQUE_METRIC)
+"""Metrics of steps of which less is better."""
 DELAY_SAMPLES = 4
 """Remembered targets beyond the longest delay."""
+AXES = ("x", "y", "turn")
+FAULTED = (*FALLS, "seconds_episode")
+"""What is told of instances whose physics failed: a fault is a fall."""
 
 
 class LeggedTask(BatchTask):
@@ -64,11 +76,15 @@ class LeggedTask(BatchTask):
     draws_in_steps = True
     stage = STAGE_VELOCITY
     start_stage = STAGE_VELOCITY
+    fault_metrics = FAULTED
     _boxes: BoxPool | None = None
+    _chosen: ChosenFields | None = None
+    _has_tried = False
+    """Whether terms of users were called once."""
 
     def __init__(self, id: str, config: LeggedConfig, options: Mapping[str, Any]) -> None:
         self.id, self.config, self.options = id, config, options
-        self.legged = get_legged_robot(config.robot)
+        self.legged = robot_of(config)
         self.robot = self.legged.robot
         self._around = around = surroundings(config)
         on_track = around is not None and around.track is not None
@@ -76,33 +92,45 @@ class LeggedTask(BatchTask):
         self.view = view = LeggedView(self.legged, self.model)
         if around is not None:
             check_robot(config, view)
+        self._check_payload(config.randomise.payload if config.randomise.enabled else None, "randomise.payload")
+        self._warn_of_command()
         self._logic = self.logic_on(LIKE, around)
         robot, actions, observations = self._logic.robot, self._logic.actions, self._logic.observations
         rewards = self._logic.rewards
         self.groups = observations.groups
         self.metrics = self._logic.metrics
         self.flags = ("fell", *((SUCCESS,) if on_track else ()))
-        self.reductions = {} if around is None else around.reductions
+        self.reductions = {TORQUE_METRIC: "last", **({} if around is None else around.reductions)}
         self.pooled = figures(robot.feet, view.mass) | ({} if around is None else around.pooled)
         self.camera = None if around is None else TERRAIN_CAMERA
+        self.standing_geoms = view.foot_geoms.reshape(-1).tolist()
         self.max_episode_steps = round(config.episode_seconds / self.control_dt)
         self.action, self.drive = action_spec(actions), view.drive()
         self.layout_shapes = self._logic.layout_shapes()
         paid = [term.weight for term in config.terms if term.name == TERMINATION]
         self.fault_reward = paid[0] * self.control_dt if paid else 0.0
-        self._records = any(name in SUBSTEP_TERMS for name in rewards.names)
-        self.facts = {"legged": self._facts()}
+        self.needs_substeps = any(name in SUBSTEP_TERMS for name in rewards.names)
+        self.facts = {"legged": self._facts(), "costs": [*STEP_COSTS, *costs(self.pooled)]}
         if actions.gait is not None:
             self.facts["gait"] = actions.gait.facts
         if any("height_scan" in names for names in observations.leaves.values()):
             self.facts["scan"] = scan.facts(config.terrain.scan)
         mirror = view.mirrored()
         if mirror is not None and not view.is_planar:
+            joints, signs, feet = (each.tolist() for each in mirror)
             self.facts["mirror"] = images(
-                observations.leaves, config.action, config.gait.name, Sides(*(each.tolist() for each in mirror))
+                observations.leaves,
+                config.action,
+                config.gait.name,
+                Sides(joints, signs, feet, view.imu),
+                Surroundings.leaf_mirrors(config.terrain),
             )
-        if observations.leaves.get(AMP_GROUP) == AMP:
-            self.facts[AMP_GROUP] = MotionFeatures(robot.joints, "free", self.foot_names).facts
+        compared = observations.leaves.get(AMP_GROUP)
+        comparable = amp_leaves(view.imu is not None)
+        if compared in comparable.values():
+            has_gravity = compared == comparable["amp"]
+            features = MotionFeatures(robot.joints, "free", self.foot_names, self.robot.name, has_gravity)
+            self.facts[AMP_GROUP] = features.facts
 
     def logic_on(self, like: Tensor, around: Surroundings | None) -> LeggedLogic:
         """What the task means, in the type and on the device of `like`, as `around` is already."""
@@ -180,6 +208,7 @@ class LeggedTask(BatchTask):
         memory = {name: _tensor(array) for name, array in self.memory.items()}
         logic.attach(memory, layout, self.numbers, _tensor(block))
         self._numbers = torch.arange(count)
+        self._records = self.needs_substeps or not self.numbers.trains  # measures of evaluations look at all of them
         rooms = (torch.zeros(count, self.frame_skip, self.model.nu, dtype=torch.float64) for _ in range(3))
         self._substeps = Substeps(*rooms)
         widths = (self.model.nq, self.model.nv, self.model.nu)
@@ -193,11 +222,13 @@ class LeggedTask(BatchTask):
         if self.config.randomise.enabled:
             self._expand(batch)
         self._boxes = BoxPool(batch, self.model, self._around) if self._around and self._around.track else None
+        bank = self._around.terrain if self._around is not None else None
+        self._chosen = ChosenFields(batch, self.model, bank) if isinstance(bank, FieldBank) else None
 
     def detach(self) -> None:
         super().detach()
         self._logic.frame = None
-        for name in ("_physics", "_ctrl", "_force", "_model_fields", "_history", "_boxes"):
+        for name in ("_physics", "_ctrl", "_force", "_model_fields", "_history", "_boxes", "_chosen"):
             self.__dict__.pop(name, None)
 
     def before_reset(self) -> None:
@@ -207,6 +238,11 @@ class LeggedTask(BatchTask):
         chosen = torch.from_numpy(rows.astype(np.int64))
         drawn = self._logic.draw(chosen, self.numbers.places(chosen))
         return {name: value.numpy() for name, value in drawn.items()}
+
+    def ground(self, rows: np.ndarray, points: np.ndarray) -> np.ndarray:
+        if self._around is None:
+            return super().ground(rows, points)
+        return self._around.terrain.ground(torch.from_numpy(rows.astype(np.int64)), torch.from_numpy(points)).numpy()
 
     def start(self, rows: Rows) -> None:
         chosen = self._numbers[rows] if isinstance(rows, slice) else torch.from_numpy(rows.astype(np.int64))
@@ -218,8 +254,13 @@ class LeggedTask(BatchTask):
             self._refill(chosen, targets)
         self.batch.forward(chosen.numpy().astype(np.int32), stage=self.start_stage)
         self._logic.note_start(chosen, self._physics.rows(chosen))
+        if not self._has_tried:
+            self._has_tried = True
+            substeps = Substeps(*(part[chosen] for part in vars(self._substeps).values())) if self._records else None
+            self._logic.try_terms(chosen, self._physics.rows(chosen), substeps)
 
     def restore(self) -> None:
+        self._follow_weights()
         self._write_model(self._numbers)
 
     def actuate(self, action: np.ndarray) -> None:
@@ -257,6 +298,9 @@ class LeggedTask(BatchTask):
         reward[:], terminated[:] = paid.numpy(), ends.numpy()
         for name, value in measured.items():
             metrics[name][:] = value.numpy()
+        if self.faulty is not None:
+            for name in FALLS:
+                metrics[name][self.faulty] = 1.0
 
     def truncate(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
         over = self._logic.is_over()
@@ -288,6 +332,35 @@ class LeggedTask(BatchTask):
     def check_scenario(self, given: Mapping[str, np.ndarray]) -> None:
         if self._around is not None:
             check_layout(self._around, given)
+        if "payload" in given and self.config.randomise.enabled:
+            self._check_payload((given["payload"].min(), given["payload"].max()), "scenario field 'payload'")
+        if self._has_delays and "delay" in given:
+            kept = self.config.randomise.delay * float(self.model.opt.timestep)
+            if given["delay"].max() > kept + 1e-9 or given["delay"].min() < 0.0:
+                raise ValueError(
+                    f"scenario field 'delay' has {given['delay'].min():g} to {given['delay'].max():g} s, and motors "
+                    f"keep the targets of {kept:g} s; use 0 to {kept:g}, or a larger env.options.randomise.delay"
+                )
+
+    def _check_payload(self, limits: tuple[float, float] | None, what: str) -> None:
+        """Refuse loads [kg] that leave the base without mass."""
+        mass = float(self.model.body_mass[self.view.base])
+        if limits is not None and mass + limits[0] <= 0.0:
+            raise ValueError(
+                f"{what} has {limits[0]:g} kg, and {self.legged.base_body!r}, the base of {self.legged.name}, weighs "
+                f"{mass:g} kg; use more than {-mass:g}"
+            )
+
+    def _warn_of_command(self) -> None:
+        commands = self.config.commands
+        for axis, value in zip(AXES, commands.fixed or (), strict=False):
+            low, high = getattr(commands, axis)
+            if not low <= value <= high:
+                log.warning(
+                    "commands.fixed of %s has %s %g, and commands.%s is %g to %g: a policy that was trained in these "
+                    "ranges has never been told so",
+                    *(self.id, axis, value, axis, low, high),
+                )
 
     def _look(self, rows: Tensor | None) -> None:
         """Cameras of `rows`, which begin, take an image; None: those whose turn it is."""
@@ -295,7 +368,7 @@ class LeggedTask(BatchTask):
         if around is None or around.camera is None:
             return
         is_new = rows is not None
-        rows = around.image_due(self.numbers.elapsed).nonzero()[:, 0] if rows is None else rows
+        rows = around.image_due(self._logic.steps(ALL)).nonzero()[:, 0] if rows is None else rows
         if not len(rows):
             return
         physics = self._physics.rows(rows)
@@ -313,11 +386,35 @@ class LeggedTask(BatchTask):
         """The feet by name, as bodies of a clip: a geom of each."""
         return tuple(self.model.geom(int(geoms[0])).name for geoms in self.view.foot_geoms)
 
+    @property
+    def shown_command(self) -> tuple[float, float, float] | None:
+        """What a robot that is watched is told if nobody else does; None: it has commands that let it move."""
+        return self._logic.commands.shown
+
     def tell(self, command: Sequence[float]) -> None:
         """From now on all instances have this command (x, y, turn); what they see next shows it."""
         logic = self._logic
         logic.commands.held = LIKE.new_tensor(command)
         logic.memory["command"][:] = logic.commands.held
+
+    def set_reward_weight(self, name: str, weight: float) -> None:
+        """From now on the reward term `name` has this weight, in states that are stored too."""
+        self._logic.set_reward_weight(name, weight)
+        self._follow_weights()
+
+    def set_gait_authority(self, share: float) -> None:
+        """From now on `gait_residual` corrects this share of the gait, and the default pose for the rest."""
+        self._logic.set_gait_authority(share)
+
+    def _follow_weights(self) -> None:
+        """A fault costs what a termination does."""
+        rewards = self._logic.rewards
+        if TERMINATION in rewards.names:
+            self.fault_reward = float(self._logic.memory[WORTH][rewards.number(TERMINATION)])
+
+    def levels(self) -> dict[str, float]:
+        """Mean, lowest and highest level of the robots on each kind of terrain."""
+        return self._logic.levels()
 
     @property
     def gait(self) -> Gait:
@@ -367,7 +464,8 @@ class LeggedTask(BatchTask):
     def expanded(self) -> tuple[str, ...]:
         """Fields of the model that every instance has its own values of."""
         boxes = BOX_FIELDS if self._boxes is not None else ()
-        return (*self._model_fields, *boxes, *(CONTACT_FIELDS if self.config.terrain.virtual_first else ()))
+        chosen = (FIELD_OF_GEOM,) if self._chosen is not None else ()
+        return (*self._model_fields, *boxes, *chosen, *(CONTACT_FIELDS if self.config.terrain.virtual_first else ()))
 
     def _write_model(self, rows: Tensor) -> None:
         """Fields of the models of `rows` follow from their layout. Constants that follow from these, bounding volumes
@@ -377,7 +475,9 @@ class LeggedTask(BatchTask):
             write_model(self._model_fields, self._nominal, self._logic.layout, rows, self._places)
         if self._boxes is not None:
             self._boxes.write(rows)
-        if self._model_fields or self._boxes is not None:
+        if self._chosen is not None:
+            self._chosen.write(rows)
+        if self._model_fields or self._boxes is not None or self._chosen is not None:
             self.batch.set_const(rows.numpy().astype(np.int32))
 
     def _refill(self, rows: Tensor, targets: Tensor) -> None:
@@ -389,14 +489,29 @@ class LeggedTask(BatchTask):
 
 def make_legged(id: str, options: Mapping[str, Any]) -> LeggedTask:
     """The task of a preset, with options in the place of its own."""
-    preset = to_config(from_config(LeggedConfig, PRESETS[id]))
+    own = from_config(LeggedConfig, PRESETS[id])
+    preset = to_config(own)
     if id == "legged:velocity" and "robot" not in options:
         raise RobotError("legged:velocity needs a robot: write env.options.robot=FILE.yaml, or the name of one we know")
     try:
         config = from_config(LeggedConfig, _merged(preset, options), "env.options")
     except TypeError as error:
         raise TypeError(f"{id}: {error}") from error
+    if "rewards" not in options:
+        config = _as_paid(config, own)
     return LeggedTask(id, config, _plain(options, preset))
+
+
+def _as_paid(config: LeggedConfig, preset: LeggedConfig) -> LeggedConfig:
+    """With the preset's price of a termination, which its weight times dt is, for robots of another rate too."""
+    steps = [robot.timestep * robot.substeps for robot in (robot_of(preset), robot_of(config))]
+    if steps[0] == steps[1]:
+        return config
+    terms = [
+        dataclasses.replace(term, weight=term.weight * steps[0] / steps[1]) if term.name == TERMINATION else term
+        for term in config.rewards
+    ]
+    return dataclasses.replace(config, rewards=terms)
 
 
 def _merged(preset: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

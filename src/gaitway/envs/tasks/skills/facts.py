@@ -41,7 +41,8 @@ class SkillFacts:
     features: str
     """The extractor of the goal features, e.g. `bodyfeet`."""
     heading: str
-    """How the features turn the Humanoids' feet: "corrected" or "original"."""
+    """How the features turn the Humanoids' feet: "corrected" or "original"; empty where there are none. Files of
+    earlier versions name one for every robot."""
     space: GoalSpace
     groups: tuple[str, ...]
     """The groups of features that tasks combine, in group spelling: ("0", "1", "2", "3+4", "5+6")."""
@@ -85,10 +86,10 @@ class SkillFacts:
                 f"these skills know goals of the features {self.features!r}, the environment has {other.features!r}; "
                 f"use goal features {self.features!r}"
             )
-        if self.heading != other.heading:
+        if self.heading and other.heading and self.heading != other.heading:
             return (
                 f"these skills turn feet by the {self.heading} heading, the environment by the {other.heading} one; "
-                f"make it with heading={self.heading}"
+                f"make it with compat={compat_of(self.heading)}"
             )
         return self._space_misfit(other) or self._map_misfit(other)
 
@@ -136,6 +137,11 @@ class SkillFacts:
                 raise ValueError(f"the fact {name!r} of skills is {plain[name]!r}, which has another type than it must")
         space = GoalSpace.from_dict(plain["space"])
         return cls(**{**plain, "space": space, "groups": tuple(plain["groups"]), "task_map": dict(plain["task_map"])})
+
+
+def compat_of(heading: str) -> str:
+    """The option `compat` of a skill environment whose features turn feet by this heading."""
+    return "original" if heading == "original" else "fixed"
 
 
 def skill_facts(logic: GoalLogic, robot: str, heading: str, control_dt: float) -> dict[str, Any]:

@@ -170,12 +170,19 @@ class GoalLogic:
         self.place_goals(rows, keys, goal)
 
     def outcome(
-        self, action: np.ndarray, fallen: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays
+        self,
+        action: np.ndarray,
+        fallen: np.ndarray,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        metrics: Arrays,
+        faulty: np.ndarray | None = None,
     ) -> np.ndarray:
         """Fill `reward`, `terminated` and every metric, [B] each, after a step that made the present features.
 
-        `action` [B, A] is as it was given, `fallen` [B] says which robots lie. Goals that are over give way to the next
-        ones. Without implicit soft resets they stay, and are returned [B]: their episodes are to be truncated.
+        `action` [B, A] is as it was given, `fallen` [B] says which robots lie, `faulty` [B] whose physics failed: that
+        is a fall, even where falls are allowed. Goals that are over give way to the next ones. Without implicit soft
+        resets they stay, and are returned [B]: their episodes are to be truncated.
         """
         config, memory = self.config, self.memory
         before, time = memory["distance"], memory["time"]
@@ -198,6 +205,8 @@ class GoalLogic:
             done |= reached
         time += 1
         fell = np.zeros_like(done) if config.allow_fallover else fallen
+        if faulty is not None:
+            fell = fell | faulty
         reward[fell] = config.fallover_penalty
         reached &= ~fell
         done |= fell

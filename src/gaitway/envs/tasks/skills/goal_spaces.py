@@ -305,7 +305,10 @@ def subsets_task_map(
     if dropped:
         message = f"groups {dropped} of {spec!r} hold features that {features} of {robot} does not control"
         if not allow_drop:
-            raise ValueError(f"{message}; features 0 to {space.size - 1} with a range can be goals")
+            raise ValueError(
+                f"{message}; features 0 to {space.size - 1} with a range can be goals: name those alone, or leave such "
+                "groups out by allow_drop=true"
+            )
         warnings.warn(f"{message}; they are left out", stacklevel=2)
     if rank_min < 0 or rank_max < 0 or (rank_min > 0 and 0 < rank_max < rank_min):
         raise ValueError(f"ranks are {rank_min} to {rank_max}; use 1 <= rank_min <= rank_max, or 0 to combine nothing")

@@ -8,6 +8,9 @@ from gaitway.envs.tasks.skills.goals import TaskSet
 from gaitway.envs.tasks.skills.options import SkillConfig
 from gaitway.envs.vec_env import Component, ObservationGroup
 
+FEATURE_GROUPS = ("desired_goal", "gs_observation")
+"""Groups in which goal features are, feet among them."""
+
 
 def goal_width(config: SkillConfig, tasks: TaskSet, weights: np.ndarray) -> int:
     """Size of `desired_goal`: one place per feature of the task map, or as many as the largest task controls."""
@@ -35,10 +38,9 @@ def observation_groups(
     }
     if config.normalize_gs_observation:
         components["gs_observation"] = _without_units(features)
-    of_features = ("desired_goal", "gs_observation")
     return tuple(
         ObservationGroup(
-            name, parts, (sum(part.size for part in parts),), heading=heading if name in of_features else ""
+            name, parts, (sum(part.size for part in parts),), heading=heading if name in FEATURE_GROUPS else ""
         )
         for name, parts in components.items()
     )

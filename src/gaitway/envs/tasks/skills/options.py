@@ -34,6 +34,8 @@ class SkillConfig:
     ("0#3+4"), of which all combinations of `rank_min` to `rank_max` are drawn equally often."""
     rank_min: Count = 1
     rank_max: Count = 1
+    allow_drop: bool = False
+    """Groups in which a feature cannot be controlled are left out with a warning; else they are refused."""
     task_map: str = field(default="", metadata={"also": dict})
     """Feature -> position in `task` and `desired_goal`; empty numbers the features of `feature_dist` in their order."""
     precision: Positive = 0.1
@@ -133,8 +135,8 @@ def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskS
         members = sorted({feature for subset in feature_dist for feature in subset_features(subset)})
         task_map = {str(member): position for position, member in enumerate(members)}
     else:
-        ranks = (config.rank_min, config.rank_max)
-        subsets, task_map = subsets_task_map(config.features, robot, config.feature_dist, *ranks, allow_drop=False)
+        ranks, allow_drop = (config.rank_min, config.rank_max), config.allow_drop
+        subsets, task_map = subsets_task_map(config.features, robot, config.feature_dist, *ranks, allow_drop)
         feature_dist = dict.fromkeys(subsets, 1.0)
     given = config.task_map if isinstance(config.task_map, Mapping) else task_map
     tasks = TaskSet(space, given, groups_of(feature_dist))

@@ -25,7 +25,8 @@ carries the old goal, and `obs` the next one in the same physical state.
 
 Metrics, all of the step's own goal: `reached_goal`, `distance` (after the step), `potential` (distance before - after),
 `last_step_of_task`, `soft_reset`, `random_reset` (given up by `reset_p`), `fell`, `time` (0 in the first step of a
-goal), `task_key` (the task as an integer, see `TaskSet.name_of`).
+goal), `task_key` (the task as an integer, see `TaskSet.name_of`). A fault of the physics ends the goal as a fall does,
+unreached; `fell` is 0, and `physics_error` 1.
 
 For evaluations `plan_trials` lets the next goals follow a plan, so many of each task; `EnvSpec.facts["trials"]` names
 the metrics that tell where a trial ends, which task it was and how it went.
@@ -45,6 +46,7 @@ import numpy as np
 from mujoco.batch import Batch
 
 from gaitway.envs.batch_task import STAGE_POSITION, Arrays, Rows, SettledTask
+from gaitway.envs.episode_numbers import ALL
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
@@ -59,13 +61,12 @@ from gaitway.envs.tasks.skills.marks import add_goal_marks, put_goal_marks
 from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig
 from gaitway.envs.vec_env import Component
 
-ALL = slice(None)
-
 
 class SkillTask(SettledTask):
     """Goals for one robot; see the module's text. `logic` gives and judges them."""
 
     metrics = METRICS
+    fault_metrics = ("task_key", "time", "last_step_of_task")
     senses_last = True
     stage = STAGE_POSITION  # features read positions of bodies, which lag one substep behind otherwise
     max_episode_steps = 0
@@ -91,7 +92,7 @@ class SkillTask(SettledTask):
         shown = _shown_components(self.joints)
         parts, width = self.features.components, self.logic.goal_width
         self.groups = observation_groups(config, self.tasks, shown, parts, width, self.features.heading)
-        self.facts = skill_facts(self.logic, robot, heading, self.control_dt)
+        self.facts = skill_facts(self.logic, robot, self.features.heading, self.control_dt)
 
     def attach(self, batch: Batch) -> None:
         super().attach(batch)
@@ -178,7 +179,8 @@ class SkillTask(SettledTask):
 
     def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         self._measure(ALL)
-        self._cut[:] = self.logic.outcome(action, self.view.fallen(self.qpos), reward, terminated, metrics)
+        fallen = self.view.fallen(self.qpos)
+        self._cut[:] = self.logic.outcome(action, fallen, reward, terminated, metrics, self.faulty)
 
     def truncate(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Without implicit soft resets a goal's end ends the episode; the physical state is kept for the next one."""

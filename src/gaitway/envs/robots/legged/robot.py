@@ -2,8 +2,8 @@
 
 `LeggedRobot` says which joints a policy moves and in which order, how stiff they are, which geoms are feet; it can be
 written as a YAML file. From the model file it takes everything else: lights, keyframes, actuators and sensors of the
-file go, and position actuators, contact sensors, foot sites and a first pose come. `LeggedView` finds it all again in
-the compiled model. The force of a joint is clip(kp (target - q) - kd qd, +-effort) in every substep.
+file go, and position actuators, contact sensors, foot sites and a first pose come. `LeggedView` (view.py) finds it all
+again in the compiled model. The force of a joint is clip(kp (target - q) - kd qd, +-effort) in every substep.
 
 Regular expressions match whole names. Policies see joints in the order of `joints`, wherever the file has them.
 """
@@ -14,7 +14,7 @@ import functools
 import importlib.util
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -23,8 +23,7 @@ import numpy as np
 
 from gaitway.core.config import configuration, did_you_mean, from_config, read_config
 from gaitway.core.ranges import Count, NotNegative, Number, Positive
-from gaitway.envs.robots.robot import BALL, FREE, HINGE, SLIDE, Robot
-from gaitway.envs.vec_env import Drive
+from gaitway.envs.robots.robot import Robot
 
 PACKAGE = "package:"
 """Before paths that begin with the name of an installed package."""
@@ -32,8 +31,6 @@ TERRAIN, FEET, LINKS, SELF = 1, 2, 4, 8
 """Bits of contacts: terrain meets feet and links; links meet each other with `self_collision` alone."""
 CONTACT_SIZE = 4
 """Numbers of a contact sensor: whether there is contact, and the force (N) of the geom on what it touches."""
-CLEARANCE = 0.005
-"""How far above the ground (m) the lowest foot is when an episode begins."""
 
 
 class RobotError(ValueError):
@@ -64,8 +61,8 @@ class Mirror:
 
     swap: tuple[tuple[str, str], ...]
     """Parts of names, such as [FL, FR]."""
-    flip: tuple[str, ...] = ()
-    """Regular expressions of joints whose sign changes."""
+    flip: tuple[str, ...] | None = None
+    """Regular expressions of joints whose sign changes; null: as the axes of the joints say."""
 
 
 @configuration(kw_only=True)
@@ -83,6 +80,18 @@ class LeggedRobot:
     """Regular expressions of geoms, one for each foot; a foot may have several geoms of one body."""
     default_pose: Mapping[str, float]
     """rad"""
+    foot_sites: tuple[str, ...] | None = None
+    """Regular expressions of sites of the file, one for each foot, where its place is measured; null: in the middle of
+    its geoms."""
+    imu_site: str | None = None
+    """Regular expression of a site that is fixed to the base, in whose place and frame velocity, angular velocity and
+    gravity are measured; null: those of the base body."""
+    link_geoms: tuple[str, ...] | None = None
+    trunk_geoms: tuple[str, ...] | None = None
+    """Regular expressions of geoms that touch things as links and as the base; null: all of other bodies, and of the
+    base, that collide in the file. What neither names touches nothing."""
+    strip: tuple[str, ...] = ()
+    """Regular expressions of bodies, geoms and sites that go: a floor, an arm. What a body carries goes with it."""
     kp: Mapping[str, float]
     """N m / rad"""
     kd: Mapping[str, float]
@@ -107,11 +116,16 @@ class LeggedRobot:
     def __post_init__(self) -> None:
         if not self.joints or not self.feet:
             raise RobotError(f"{self.name} names no {'feet' if self.joints else 'joints'}; list regular expressions")
-        for pattern in (*self.joints, *self.feet, *self.default_pose):
+        optional = (*(self.foot_sites or ()), *(self.link_geoms or ()), *(self.trunk_geoms or ()), *self.strip)
+        optional = (*optional, *((self.imu_site,) if self.imu_site is not None else ()))
+        for pattern in (*self.joints, *self.feet, *self.default_pose, *optional):
             try:
                 re.compile(pattern)
             except re.error as error:
                 raise RobotError(f"{pattern!r} of {self.name} is no regular expression: {error}") from error
+        if self.foot_sites is not None and len(self.foot_sites) != len(self.feet):
+            counts = f"{len(self.foot_sites)} foot_sites for {len(self.feet)} feet"
+            raise RobotError(f"{self.name} names {counts}; name a site for each foot, in the order of feet")
 
     @classmethod
     def load(cls, path: str | Path) -> LeggedRobot:
@@ -129,9 +143,8 @@ class LeggedRobot:
 
     @functools.cached_property
     def joint_names(self) -> tuple[str, ...]:
-        spec = mujoco.MjSpec.from_file(str(_model_file(self)))
-        names = [joint.name for joint in spec.joints]
-        found = [_one(pattern, names, "joint", self.name) for pattern in self.joints]
+        names = [joint.name for joint in self._stripped().joints]
+        found = [find_one(pattern, names, "joint", self.name) for pattern in self.joints]
         if len(set(found)) != len(found):
             double = next(name for name in found if found.count(name) > 1)
             both = [pattern for pattern, name in zip(self.joints, found, strict=True) if name == double]
@@ -159,6 +172,7 @@ class LeggedRobot:
     def _edit(self, spec: mujoco.MjSpec) -> None:
         """Turn the file into the model that policies drive."""
         efforts = self._efforts()
+        self._strip(spec)
         for part in (*spec.lights, *spec.keys, *spec.actuators, *spec.sensors, *spec.pairs):
             spec.delete(part)
         option = spec.option
@@ -170,10 +184,30 @@ class LeggedRobot:
         self._add_actuators(spec, efforts)
         self._sort_geoms(spec)
 
+    def _stripped(self) -> mujoco.MjSpec:
+        """The file without what `strip` names."""
+        spec = mujoco.MjSpec.from_file(str(_model_file(self)))
+        self._strip(spec)
+        return spec
+
+    def _strip(self, spec: mujoco.MjSpec) -> None:
+        for pattern in self.strip:
+            kinds = (spec.bodies[1:], spec.geoms, spec.sites)
+            named = [part.name for parts in kinds for part in parts if part.name]
+            found = [name for name in named if re.fullmatch(pattern, name)]
+            if not found:
+                raise RobotError(f"strip of {self.name}: nothing is called {pattern!r}{did_you_mean(pattern, named)}")
+            if self.base_body in found:
+                raise RobotError(f"strip of {self.name} names its base, {self.base_body!r}; leave the base in")
+            for kind in ("bodies", "geoms", "sites"):
+                # one at a time: what a body carries has gone with it
+                while gone := [part for part in getattr(spec, kind) if part.name and re.fullmatch(pattern, part.name)]:
+                    spec.delete(gone[0])
+
     def _efforts(self) -> np.ndarray:
         if self.effort is not None:
             return self.per_joint(self.effort, "effort")
-        spec = mujoco.MjSpec.from_file(str(_model_file(self)))
+        spec = self._stripped()
         for part in (*spec.keys, *spec.pairs):  # they may name a floor that is in another file
             spec.delete(part)
         model = spec.compile()
@@ -212,11 +246,15 @@ class LeggedRobot:
         """Give contacts their bits, and put sensors on whatever may touch the ground."""
         base = _named(spec.bodies, self.base_body, "body", self.name)
         feet = self.foot_geoms(spec)
-        for foot, geoms in enumerate(feet):
-            middle = np.mean([geom.pos for geom in geoms], axis=0)
+        for foot, (geoms, middle) in enumerate(zip(feet, self._foot_places(spec, feet), strict=True)):
             geoms[0].parent.add_site(name=f"foot_{foot}", pos=middle, size=[0.005, 0.005, 0.005], group=4)
         of_feet = {geom.name for geoms in feet for geom in geoms}
-        others = [geom for geom in spec.geoms if geom.name not in of_feet and (geom.contype or geom.conaffinity)]
+        trunk, links = self._other_geoms(spec, base.name, of_feet)
+        others = [*trunk, *links] if self._names_geoms else [
+            geom for geom in spec.geoms if geom.name not in of_feet and (geom.contype or geom.conaffinity)
+        ]  # fmt: skip
+        for geom in spec.geoms if self._names_geoms else ():
+            geom.contype, geom.conaffinity = 0, 0
         for geom in (*others, *(geom for geoms in feet for geom in geoms)):
             bit = FEET if geom.name in of_feet else LINKS
             if bit == FEET:  # a foot decides about its contacts, and cannot do without friction
@@ -225,8 +263,7 @@ class LeggedRobot:
         for foot, geoms in enumerate(feet):
             for number, geom in enumerate(geoms):
                 _add_contact_force(spec, f"foot_{foot}_{number}", geom.name)
-        trunk = [geom for geom in others if geom.parent.name == base.name]
-        for kind, geoms in (("trunk", trunk), ("link", [geom for geom in others if geom.parent.name != base.name])):
+        for kind, geoms in (("trunk", trunk), ("link", links)):
             for number, geom in enumerate(geoms):
                 _add_contact_force(spec, f"{kind}_{number}", geom.name)
         for kind in (mujoco.mjtSensor.mjSENS_FRAMEPOS, mujoco.mjtSensor.mjSENS_FRAMELINVEL):
@@ -237,6 +274,56 @@ class LeggedRobot:
                     objtype=mujoco.mjtObj.mjOBJ_SITE,
                     objname=f"foot_{foot}",
                 )
+
+    @property
+    def _names_geoms(self) -> bool:
+        return self.link_geoms is not None or self.trunk_geoms is not None
+
+    def _other_geoms(
+        self, spec: mujoco.MjSpec, base: str, of_feet: Collection[str]
+    ) -> tuple[list[mujoco.MjsGeom], list[mujoco.MjsGeom]]:
+        """What touches things as the base and as links, in the order of the file."""
+        rest = [geom for geom in spec.geoms if geom.name not in of_feet]
+        colliding = [geom for geom in rest if geom.contype or geom.conaffinity]
+        trunk = [geom for geom in colliding if geom.parent.name == base]
+        links = [geom for geom in colliding if geom.parent.name != base]
+        if self.trunk_geoms is not None:
+            trunk = self._chosen(rest, self.trunk_geoms, "trunk_geoms")
+        if self.link_geoms is not None:
+            links = self._chosen(rest, self.link_geoms, "link_geoms")
+        if both := [geom.name for geom in links if geom.name in {each.name for each in trunk}]:
+            raise RobotError(f"the geom {both[0]!r} of {self.name} is of the base and of the links; name it once")
+        return trunk, links
+
+    def _chosen(self, geoms: Sequence[mujoco.MjsGeom], patterns: Sequence[str], what: str) -> list[mujoco.MjsGeom]:
+        names = [geom.name for geom in geoms]
+        for pattern in patterns:
+            if not any(re.fullmatch(pattern, name) for name in names):
+                hint = did_you_mean(pattern, names)
+                raise RobotError(f"{what} of {self.name}: no geom besides those of feet is called {pattern!r}{hint}")
+        return [geom for geom in geoms if any(re.fullmatch(pattern, geom.name) for pattern in patterns)]
+
+    def _foot_places(self, spec: mujoco.MjSpec, feet: Sequence[Sequence[mujoco.MjsGeom]]) -> list[np.ndarray]:
+        """Where feet are in their bodies [3]: at their sites, or in the middle of their geoms."""
+        parts: list[Sequence[mujoco.MjsGeom | mujoco.MjsSite]] = list(feet)
+        if self.foot_sites is not None:
+            parts = [[self._foot_site(spec, foot, geoms[0].parent.name)] for foot, geoms in enumerate(feet)]
+        if all(_is_placed(part) for each in parts for part in each):
+            return [np.mean([part.pos for part in each], axis=0) for each in parts]
+        model = spec.copy().compile()
+        place = model.geom if self.foot_sites is None else model.site
+        return [np.mean([place(part.name).pos for part in each], axis=0) for each in parts]
+
+    def _foot_site(self, spec: mujoco.MjSpec, foot: int, body: str) -> mujoco.MjsSite:
+        assert self.foot_sites is not None
+        name = find_one(self.foot_sites[foot], [site.name for site in spec.sites], "site", self.name)
+        site = spec.site(name)
+        if site.parent.name != body:
+            raise RobotError(
+                f"the site {name!r} of {self.name} is on {site.parent.name!r}, and its foot {self.feet[foot]!r} on "
+                f"{body!r}; name a site of that body"
+            )
+        return site
 
     def foot_geoms(self, spec: mujoco.MjSpec) -> list[list[mujoco.MjsGeom]]:
         """The geoms of each foot."""
@@ -258,134 +345,16 @@ class LeggedRobot:
 _MOTION = {mujoco.mjtSensor.mjSENS_FRAMEPOS: "foot_position", mujoco.mjtSensor.mjSENS_FRAMELINVEL: "foot_velocity"}
 
 
-class LeggedView:
-    """Where a legged robot's numbers are in a compiled model, in the policy's order. A joints, F feet, K geoms each."""
-
-    def __init__(self, robot: LeggedRobot, model: mujoco.MjModel) -> None:
-        self.robot, self.model = robot, model
-        joints = [model.joint(name).id for name in robot.joint_names]
-        self.positions = model.jnt_qposadr[joints].astype(np.int64)
-        self.velocities = model.jnt_dofadr[joints].astype(np.int64)
-        self.low, self.high = model.jnt_range[joints].T
-        unlimited = model.jnt_limited[joints] == 0
-        self.low, self.high = np.where(unlimited, -np.pi, self.low), np.where(unlimited, np.pi, self.high)
-        self.base = model.body(robot.base_body).id
-        self.root = self._root()
-        sensors = {model.sensor(number).name: number for number in range(model.nsensor)}
-        address = model.sensor_adr
-
-        def columns(name: str) -> list[int]:
-            return [int(address[sensors[each]]) for each in sensors if re.fullmatch(name, each)]
-
-        feet = len(robot.feet)
-        self.foot_contacts = np.array(columns(r"foot_\d+_\d+"), dtype=np.int64).reshape(feet, -1)  # [F, K]
-        self.foot_positions = np.array(columns(r"foot_position_\d+"), dtype=np.int64)
-        self.foot_velocities = np.array(columns(r"foot_velocity_\d+"), dtype=np.int64)
-        self.link_contacts = np.array(columns(r"link_\d+"), dtype=np.int64)
-        self.trunk_contacts = np.array(columns(r"trunk_\d+"), dtype=np.int64)
-        geoms = [[g for g in range(model.ngeom) if re.fullmatch(p, model.geom(g).name)] for p in robot.feet]
-        self.foot_geoms = np.array(geoms, dtype=np.int64)  # [F, K]
-        self.foot_radius = np.array([_thickness(model, group[0]) for group in geoms])
-        self.mass = float(model.body_subtreemass[self.base])
-        self.pose = np.clip(robot.pose, self.low, self.high)
-        self.action_offset, self.action_scale = self.pose, robot.per_joint(robot.action_scale, "action_scale")
-        self.home = self._home()
-        if (robot.pose < self.low).any() or (robot.pose > self.high).any():
-            joint = robot.joint_names[int(np.argmax((robot.pose < self.low) | (robot.pose > self.high)))]
-            raise RobotError(f"default_pose of {robot.name} has {joint!r} outside its range; move it inside")
-
-    @property
-    def is_planar(self) -> bool:
-        return self.root[0] == "planar"
-
-    @property
-    def stand_height(self) -> float:
-        return self.robot.stand_height or float(self.home[self.height]) - CLEARANCE
-
-    @property
-    def height(self) -> int:
-        """Column of qpos with the height of the base."""
-        return self.root[1][1] if self.is_planar else self.root[1][0] + 2
-
-    def drive(self) -> Drive:
-        model = self.model
-        return Drive(
-            self.robot.joint_names,
-            tuple(self.pose.tolist()),
-            tuple(model.actuator_gainprm[:, 0].tolist()),
-            tuple((-model.actuator_biasprm[:, 2]).tolist()),
-            tuple(model.actuator_forcerange[:, 1].tolist()),
-            float(model.opt.timestep),
-        )
-
-    def mirrored(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Which joint [A] stands where in a mirror, with which sign [A], and which foot [F]; None without a mirror."""
-        mirror = self.robot.mirror
-        if mirror is None:
-            return None
-        names, feet = list(self.robot.joint_names), [self.model.geom(g[0]).name for g in self.foot_geoms]
-        joints = np.array([_partner(name, names, mirror, self.robot.name) for name in names])
-        signs = np.array([-1.0 if any(re.fullmatch(p, name) for p in mirror.flip) else 1.0 for name in names])
-        return joints, signs, np.array([_partner(name, feet, mirror, self.robot.name) for name in feet])
-
-    def report(self) -> str:
-        """Masses, order, limits and gains, as a table."""
-        model, drive = self.model, self.drive()
-        rate, height = 1.0 / (model.opt.timestep * self.robot.substeps), float(self.home[self.height]) - CLEARANCE
-        head = (
-            f"{self.robot.name}: {self.mass:.2f} kg, {model.nq} positions, {model.nv} velocities, "
-            f"{len(drive.joints)} joints, {len(self.robot.feet)} feet, {self.root[0]} root; base at "
-            f"{height:.3f} m; {rate:g} Hz"
-        )
-        lines = [f"{'joint':28} {'default':>8} {'low':>7} {'high':>7} {'kp':>7} {'kd':>6} {'effort':>7} {'scale':>6}"]
-        for number, name in enumerate(drive.joints):
-            numbers = (drive.default_pose, self.low, self.high, drive.kp, drive.kd, drive.effort, self.action_scale)
-            widths = (8, 7, 7, 7, 6, 7, 6)
-            cells = (f"{float(each[number]):{width}.3g}" for each, width in zip(numbers, widths, strict=True))
-            lines.append(f"{name:28} {' '.join(cells)}")
-        lines.append(
-            f"contacts: {self.foot_contacts.size} of feet, {len(self.link_contacts)} of links, "
-            f"{len(self.trunk_contacts)} of the base"
-        )
-        return "\n".join([head, *lines])
-
-    def _root(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-        """Kind of root, columns of qpos and of qvel: (first,) of a free joint, or x, z, pitch."""
-        model, found = self.model, {}
-        for joint in np.flatnonzero(model.jnt_bodyid == self.base):
-            kind, axis = int(model.jnt_type[joint]), model.jnt_axis[joint]
-            if kind == FREE:
-                return "free", (int(model.jnt_qposadr[joint]),), (int(model.jnt_dofadr[joint]),)
-            if kind in (SLIDE, HINGE) and axis.max() > 0.999:
-                found[{SLIDE: "xyz", HINGE: "rpw"}[kind][int(axis.argmax())]] = joint
-        if set(found) == {"x", "z", "p"} and BALL not in model.jnt_type[model.jnt_bodyid == self.base]:
-            joints = [found[axis] for axis in "xzp"]
-            return (
-                "planar",
-                tuple(int(model.jnt_qposadr[joint]) for joint in joints),
-                tuple(int(model.jnt_dofadr[joint]) for joint in joints),
-            )
-        raise RobotError(
-            f"{self.robot.base_body!r}, the base of {self.robot.name}, has no free joint (or slides along x and z and "
-            "a hinge about y); name the body that has it, or give it one: <freejoint/>"
-        )
-
-    def _home(self) -> np.ndarray:
-        """The default pose [nq] with the lowest foot `CLEARANCE` above the ground."""
-        data = mujoco.MjData(self.model)
-        qpos = self.model.qpos0.copy()
-        qpos[self.positions] = self.pose
-        data.qpos[:] = qpos
-        mujoco.mj_kinematics(self.model, data)
-        feet = [data.site(f"foot_{number}").xpos[2] for number in range(len(self.robot.feet))]
-        qpos[self.height] += CLEARANCE - min(np.array(feet) - self.foot_radius)
-        return qpos
-
-
 def _model_file(robot: LeggedRobot) -> Path:
     """The path of a robot's MJCF."""
     if not robot.mjcf.startswith(PACKAGE):
-        return Path(robot.mjcf) if Path(robot.mjcf).is_absolute() else Path(__file__).with_name(robot.mjcf)
+        path = Path(robot.mjcf) if Path(robot.mjcf).is_absolute() else Path(__file__).parent.with_name(robot.mjcf)
+        if not path.is_file():
+            raise RobotError(
+                f"mjcf of {robot.name} is {str(path)!r}, and there is no such file; write its path in full, or from "
+                "the folder of the YAML file"
+            )
+        return path
     package, _, rest = robot.mjcf.removeprefix(PACKAGE).partition("/")
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
@@ -407,13 +376,13 @@ def _add_contact_force(spec: mujoco.MjSpec, name: str, geom: str) -> None:
     )
 
 
-def _thickness(model: mujoco.MjModel, geom: int) -> float:
-    """How far below its middle a foot's geom ends (m): the radius, or half the height of a box."""
-    is_box = int(model.geom_type[geom]) == int(mujoco.mjtGeom.mjGEOM_BOX)
-    return float(model.geom_size[geom, 2 if is_box else 0])
+def _is_placed(part: mujoco.MjsGeom | mujoco.MjsSite) -> bool:
+    """Whether its `pos` is its place in its body: with `fromto`, in a frame or of a mesh only a compiler knows it."""
+    return bool(np.isnan(part.fromto[0])) and part.frame is None and part.type != mujoco.mjtGeom.mjGEOM_MESH
 
 
-def _one(pattern: str, names: Sequence[str], kind: str, robot: str) -> str:
+def find_one(pattern: str, names: Sequence[str], kind: str, robot: str) -> str:
+    """The one name that a pattern matches; `kind` and `robot` are for the sentence where there is not one."""
     found = [name for name in names if name and re.fullmatch(pattern, name)]
     if len(found) == 1:
         return found[0]
@@ -429,17 +398,3 @@ def _named(parts: Sequence[mujoco.MjsBody], name: str, kind: str, robot: str) ->
             return part
     names = [part.name for part in parts]
     raise RobotError(f"{robot} has no {kind} {name!r}{did_you_mean(name, names)}; it has {names}")
-
-
-def _partner(name: str, names: Sequence[str], mirror: Mirror, robot: str) -> int:
-    """The place of what stands on the other side of the mirror."""
-    for one, other in mirror.swap:
-        for here, there in ((one, other), (other, one)):
-            if here in name:
-                if name.replace(here, there) not in names:
-                    raise RobotError(
-                        f"the mirror of {robot} makes {name.replace(here, there)!r} of {name!r}, which is not among "
-                        f"{list(names)}"
-                    )
-                return names.index(name.replace(here, there))
-    return names.index(name)
