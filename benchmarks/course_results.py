@@ -2,9 +2,13 @@
 
     gaitway bench course_results runs/stairs/* --out benchmarks/results/courses_stairs.json --picture stairs.png
 
-Nothing is run: the figures are those that the runs logged. Runs of one agent on one task are a group, whatever their
-seeds. Published points are means of nine seeds after 1, 2.5, 5 and 7.3 million samples (Gehring et al. 2021), read off
-the curves.
+Nothing is run: the figures are those that the runs logged. Beside the score of every evaluation (`curve`) stand means
+of what was logged in training since the one before: the return of the last episodes (`train_return`), of which a fall
+costs 1, and the score of a step (`train_score`). Above 0 with a curve of 0, exploration scores and the mean policy
+misses; at 0 nothing was ever found. Runs of one agent on one task are a group, whatever their seeds. Rows that the file
+has of other agents, tasks or seeds stay in it, each with its own commit and machine; older ones have no such means.
+Published points are means of nine seeds after 1, 2.5, 5 and 7.3 million samples (Gehring et al. 2021), read off the
+curves.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 from _rounds import machine, revision
 
 from gaitway.analysis.figures import COLOURS, STYLE, finish, label_curves, new_figure
@@ -44,13 +49,16 @@ def agent_of(run: Run) -> str:
     return known.get(name, name)
 
 
-def facts(run: Run) -> dict[str, Any]:
+def facts(run: Run, commit: str, beside: str | None) -> dict[str, Any]:
     score, speed = run.series("eval/score"), run.series("time/steps_per_second")
     return {
+        "commit": commit, "beside": beside,
         "agent": agent_of(run), "task": task_of(run), "seed": run.seed, "folder": run.folder.name,
         "update_ratio": run.config.get("algorithm", {}).get("update_ratio"),
         "steps": int(run.metrics.index[-1]) if len(run.metrics) else 0,
         "curve": [[int(step), float(value)] for step, value in score.items()],
+        "train_return": between(run.series("train/return"), score.index),
+        "train_score": between(run.series("env/score"), score.index),
         "score": float(score.iloc[-1]) if len(score) else None,
         "samples_per_second": float(speed.iloc[-1]) if len(speed) else None,
         "shares": {name: float(run.series(f"time/share_{name}").iloc[-1]) for name in ("simulate", "infer", "learn")
@@ -58,6 +66,22 @@ def facts(run: Run) -> dict[str, Any]:
         "goal_spaces": {str(name).removeprefix("share/"): float(run.series(name).iloc[-1])
                         for name in run.metrics if str(name).startswith("share/")},
     }  # fmt: skip
+
+
+def between(logged: pd.Series, evaluated: pd.Index) -> list[list[float]]:
+    """[step, mean of what was `logged` up to it and after the one before] of every step that was `evaluated`; one
+    before which nothing was logged is left out."""
+    place = evaluated.searchsorted(logged.index)
+    means = logged[place < len(evaluated)].groupby(place[place < len(evaluated)]).mean()
+    return [[int(evaluated[number]), float(value)] for number, value in means.items()]
+
+
+def with_earlier(rows: list[dict[str, Any]], known: dict[str, Any]) -> list[dict[str, Any]]:
+    """These rows behind those of a file that are not theirs; what an older file says once, every row of it says."""
+    own = {(row["agent"], row["task"], row["seed"]) for row in rows}
+    shared = {"commit": known.get("commit"), "beside": known.get("machine", {}).get("beside")}
+    others = [shared | row for row in known.get("runs", []) if (row["agent"], row["task"], row["seed"]) not in own]
+    return [*others, *rows]
 
 
 @mpl.rc_context(STYLE)
@@ -90,8 +114,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--picture", type=Path, default=None)
     parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
+    parser.add_argument("--machine", default=None, help="what the runs were made on (default: this machine), as JSON")
+    parser.add_argument("--beside", default=None, help="what else ran there")
+    parser.add_argument("--what", default=None, help="a sentence on the file")
     options = parser.parse_args()
-    rows = [facts(run) for run in load_runs(options.runs)]
+    commit, made_on = options.commit or revision(), json.loads(options.machine) if options.machine else machine()
+    rows = [facts(run, commit, options.beside) for run in load_runs(options.runs)]
+    known = json.loads(options.out.read_text()) if options.out is not None and options.out.exists() else {}
+    rows = with_earlier(rows, known)
     for task, agent in dict.fromkeys((row["task"], row["agent"]) for row in rows):
         mine = [row for row in rows if (row["task"], row["agent"]) == (task, agent) and row["score"] is not None]
         scores = [row["score"] for row in mine]
@@ -103,9 +133,7 @@ def main() -> None:
         beside = f"; published {known[0]:g} after 1e6" if known else ""
         print(f"{task} {agent}: mean {statistics.mean(scores):.2f}; seeds {seeds}{beside}")
     if options.out is not None:
-        told = {
-            "benchmark": "course_results", "commit": options.commit or revision(), "machine": machine(), "runs": rows,
-        }  # fmt: skip
+        told = {"benchmark": "course_results", "what": options.what, "machine": made_on, "runs": rows}
         options.out.write_text(json.dumps(told, indent=1) + "\n")
     if options.picture is not None:
         picture([row for row in rows if row["curve"]], options.picture)

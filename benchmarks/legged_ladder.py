@@ -6,8 +6,11 @@ Each rung trains its preset from the command line and judges the deterministic p
 grid, 120 episodes: `gait_params` passes with a velocity RMSD of at most 0.12 m/s and no fall in at most 120 s,
 `gait_residual`, models and kicks as in training, with 0.12 m/s, falls in at most 2 % of episodes, in at most 360 s,
 `go1` and `spot`, robots of others that steer a trot, with 0.25 m/s in at most 900 s.
-`pup4`: told 0.5 and 1.0 m/s, 16 episodes each; passed: the mean speed error is at most 0.2 m/s at both. `walker`,
-`humanoid`, `velocity`, `amp_trot`: figures alone. `seconds` is `time/seconds` of the run; `cpu_seconds` are those of
+`pup4`: told 0.5 and 1.0 m/s, 16 episodes each; passed: the mean speed error is at most 0.2 m/s at both. `velocity`,
+from nothing, with `--device cuda`: 0.25 m/s, falls in at most 5 %, in at most 540 s. `walker`, `humanoid`, `amp_trot`,
+and `velocity` on the CPU: figures alone. `--seconds` ends a training early, `--set` changes keys of the presets, and
+`--bare` measures beside each run what the simulator alone makes with as many instances and threads, as
+`legged_stepping` does. `seconds` is `time/seconds` of the run; `cpu_seconds` are those of
 the whole process, start and evaluation included, which others on the machine hardly change. `--out` keeps the parts
 that the file has, and adds that of this command.
 
@@ -34,16 +37,18 @@ from typing import Any
 import torch
 from _provenance import let_children_import
 from _rounds import machine, revision, versions
+from legged_stepping import bare_rate
 from torch import Tensor
 
-from gaitway import make_env
+from gaitway import load, make_env
 from gaitway.cli.build import load_policy
 from gaitway.cli.open_run import open_run
+from gaitway.core.signals import EXIT_REQUEUE
 from gaitway.envs.legged.actions import Actions
 from gaitway.envs.legged.frame import Frame
 from gaitway.envs.legged.rewards import Rewards
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.task import LeggedTask
+from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
 from gaitway.envs.vec_env import Step, VecEnv
 from gaitway.envs.wrappers import Wrapper, innermost
 from gaitway.runners.evaluate import run_episodes
@@ -56,9 +61,10 @@ PRESETS = {
 }
 CHANGES = {"spot": ["env.options.robot=spot", "env.options.gait.height=0.46", "env.options.gait.lift=0.12"]}
 SPEED_ERROR = 0.2
-RMSD = {"gait_params": 0.12, "gait_residual": 0.12, "go1": 0.25, "spot": 0.25}
-FALLS = {"gait_params": 0.0, "gait_residual": 0.02, "go1": 1.0, "spot": 1.0}
-SECONDS = {"gait_params": 120.0, "gait_residual": 360.0, "go1": 900.0, "spot": 900.0}
+ON_GPU = "velocity on a GPU"
+RMSD = {"gait_params": 0.12, "gait_residual": 0.12, "go1": 0.25, "spot": 0.25, ON_GPU: 0.25}
+FALLS = {"gait_params": 0.0, "gait_residual": 0.02, "go1": 1.0, "spot": 1.0, ON_GPU: 0.05}
+SECONDS = {"gait_params": 120.0, "gait_residual": 360.0, "go1": 900.0, "spot": 900.0, ON_GPU: 540.0}
 SPEEDS = (0.5, 1.0)
 
 
@@ -80,10 +86,10 @@ class GaitOfTheNeighbour(Actions):
 class EitherWay(Rewards):
     """Broken: robots that a coin chose once are paid as if they had been told to go the other way."""
 
-    def __call__(self, frame: Frame) -> tuple[Tensor, Tensor]:
+    def __call__(self, frame: Frame, worth: Tensor | None = None) -> tuple[Tensor, Tensor]:
         coins = torch.randint(2, (len(frame.command), 1), generator=torch.Generator().manual_seed(0))
         signs = torch.cat((2.0 * coins - 1.0, torch.ones(len(coins), 2)), 1)
-        return super().__call__(dataclasses.replace(frame, command=frame.command * signs))
+        return super().__call__(dataclasses.replace(frame, command=frame.command * signs), worth)
 
 
 def task_of(env: VecEnv) -> LeggedTask:
@@ -123,13 +129,35 @@ TWINS = {
 }
 
 
-def trained(rung: str, seed: int, steps: int | None, threads: int, changes: list[str], folder: Path) -> Path:
-    run = folder / f"{rung}_{seed}"
+def trained(rung: str, seed: int, changes: list[str], folder: Path, options: argparse.Namespace) -> Path:
+    run, threads = folder / f"{rung}_{seed}", options.threads
     command = [sys.executable, "-m", "gaitway", "train", f"experiment={PRESETS[rung]}", f"seed={seed}", "--quiet"]
-    command += [f"run_dir={run}", "evaluation.interval=0", f"env.num_threads={threads}", f"torch_threads={threads}"]
-    command += [f"total_steps={steps}"] if steps else []
-    subprocess.run([*command, *CHANGES.get(rung, []), *changes], check=True, stdout=subprocess.DEVNULL)
+    command += [f"run_dir={run}", "evaluation.interval=0", f"env.num_threads={threads}", f"device={options.device}"]
+    command += [f"torch_threads={threads if options.device == 'cpu' else 1}"]
+    command += [f"total_steps={options.steps}"] if options.steps else []
+    command += [*CHANGES.get(rung, []), *changes, *options.set]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            process.wait(options.seconds)
+        except subprocess.TimeoutExpired:  # it saves and evaluates before it ends
+            process.terminate()
+    if process.returncode not in (0, EXIT_REQUEUE):
+        raise SystemExit(f"{shlex.join(command)} ended with {process.returncode}; see {run}/run.log")
     return run
+
+
+def beside_bare(run: Path) -> dict[str, float]:
+    """Steps a second of the run's iterations and of the simulator alone, with as many instances and threads."""
+    _, config = open_run(str(run))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rate = max((row for row in rows if "time/steps_per_second" in row), key=lambda row: row["step"])
+    task, count = make_legged(config.env.id, dict(config.env.options)), config.env.num_envs
+    env = MujocoBatchEnv(task, count, num_threads=config.env.num_threads)
+    env.step(torch.zeros(count, *env.spec.action.shape))
+    alone = bare_rate(task, config.env.num_threads, count)
+    env.close()
+    made = rate["time/steps_per_second"]
+    return {"steps_per_second": round(made), "bare_steps_per_second": round(alone), "of_bare": round(made / alone, 3)}
 
 
 def cpu_seconds() -> float:
@@ -139,11 +167,13 @@ def cpu_seconds() -> float:
 
 
 def judged(rung: str, run: Path) -> dict[str, float]:
-    """The figures of the evaluation that ended the run, and what the rung asks for besides."""
+    """The figures of the evaluation that ended the run, or of one made now of a run that was stopped; and what the rung
+    asks for besides."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     found = {
         name.removeprefix("eval/"): value for row in rows for name, value in row.items() if name.startswith("eval/")
     }
+    found = found or load(run, "last").evaluate()
     kept = ("return", "length", "fell", "velocity_rmsd", "yaw_rmsd", "cost_of_transport", "stride_frequency")
     result = {name: round(found[name], 4) for name in kept if found.get(name) is not None}
     result["seconds"] = round(max(row.get("time/seconds", 0.0) for row in rows), 1)
@@ -174,6 +204,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=None, help="instead of the preset's")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=None, help="end a training after so many")
+    parser.add_argument("--device", default="cpu", help="of the learner")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further keys of the presets")
+    parser.add_argument("--bare", action="store_true", help="measure the simulator alone beside every run")
     parser.add_argument("--twins", nargs="*", default=None, help="these of the rungs, or all, instead of the honest")
     parser.add_argument("--commit", default=None, help="what to write down as the commit (default: this checkout's)")
     options = parser.parse_args()
@@ -185,10 +219,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for rung, seed, twin, changes in planned(options.rungs, options.seeds, options.twins):
             spent = cpu_seconds()
-            run = trained(rung, seed, options.steps, options.threads, changes, Path(folder) / (twin or "honest"))
+            run = trained(rung, seed, changes, Path(folder) / (twin or "honest"), options)
             row = {**judged(rung, run), "cpu_seconds": round(cpu_seconds() - spent, 1)}
-            name = f"{rung}, seed {seed}" + (f", twin {twin}" if twin else "")
-            rows[name] = {**row, "passed": passed(rung, row, bool(twin))}
+            row |= beside_bare(run) if options.bare else {}
+            asked = ON_GPU if (rung, options.device) == ("velocity", "cuda") else rung
+            name = f"{asked}, seed {seed}" + (f", twin {twin}" if twin else "")
+            rows[name] = {**row, "passed": passed(asked, row, bool(twin))}
             print(name, rows[name], flush=True)
             if options.out:
                 add_part(Path(options.out), {"machine": machine(), **about, "rows": rows})

@@ -41,11 +41,28 @@ IDS = (
 
 def bare(task: LeggedTask, threads: int, start: np.ndarray) -> Batch:
     """A batch with the same model, in the states `start`; what the environment reads is bound."""
-    batch = Batch(task.model, INSTANCES, threads, task.persistent)
+    batch = Batch(task.model, len(start), threads, task.persistent)
     for name in ("qpos", "qvel", *task.fields):
         batch.bind(name)
     batch.state[:] = start
     return batch
+
+
+def bare_rate(task: LeggedTask, threads: int, instances: int, steps: int = 25, rounds: int = 5) -> float:
+    """Steps a second of the simulator alone from the present states of a task; the median of `rounds`."""
+    start = task.batch.state.copy()
+    batch = bare(task, threads, start)
+    ctrl = batch.bind("ctrl")
+    targets = task.view.pose + 0.05 * np.random.default_rng(0).standard_normal((steps, instances, task.model.nu))
+    rates = []
+    for _ in range(rounds):
+        batch.state[:] = start
+        started = time.perf_counter()
+        for target in targets:
+            ctrl[:] = target
+            batch.step(nstep=task.frame_skip, stage=task.stage)
+        rates.append(instances * steps / (time.perf_counter() - started))
+    return statistics.median(rates)
 
 
 def camera_rays(task: LeggedTask) -> tuple[np.ndarray, np.ndarray] | None:

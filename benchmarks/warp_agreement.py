@@ -5,8 +5,9 @@
 `smooth`: robots thrown into the air that touch nothing, 50 steps of the same actions; the largest difference of qpos
 and qvel, asked 1e-4 in float32. `tasks`: observations and rewards of the first steps of each task. `policies`: for each
 run given, or trained here (`--train`), 1,000 episodes of the deterministic policy on either simulator: two-sample tests
-(Kolmogorov-Smirnov) of return and length, and the ratio of the mean returns, asked within 5 %. `starts`: `walker/run`
-and `humanoid/run` draw other numbers on Warp, from the same distribution.
+(Kolmogorov-Smirnov) of return and length, asked p >= 0.01 of both, and the ratio of the mean returns, asked within 5 %.
+`starts`: `walker/run` and `humanoid/run` draw other numbers on Warp, from the same distribution. With fewer than 256
+instances torch compiles nothing.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def main() -> int:
     parser.add_argument("--preset", default="ppo_pup12_velocity_gpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--changes", nargs="*", default=[], help="key=value")
-    parser.add_argument("--instances", type=int, default=256)
+    parser.add_argument("--instances", type=int, default=128)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS))
@@ -188,7 +189,8 @@ def main() -> int:
         results.note(policies=policies)
     good = max(flight["qpos"], flight["qvel"]) <= SMOOTH
     for each in policies:
-        good &= abs(each["return"]["ratio"] - 1.0) <= RATIO and each["return"]["p"] >= LEAST_P
+        good &= abs(each["return"]["ratio"] - 1.0) <= RATIO
+        good &= all(each[name]["p"] >= LEAST_P for name in ("return", "length"))
     return 0 if good else 1
 
 

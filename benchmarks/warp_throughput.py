@@ -3,9 +3,11 @@
     gaitway bench warp_throughput --preset ppo_go1_velocity_gpu --out benchmarks/results/warp_throughput_go1.json
 
 `bare`: the substeps of a step of the same worlds (models, room for contacts, states and targets copied from the
-environment), recorded as one CUDA graph. `environment`: `env.step` with actions of a fixed set. `ppo`: whole
-iterations of the preset, compilation and recording apart. `threads`: the same task on MuJoCo's batch. Rounds take turns
-between `bare` and `environment`; medians. Memory is what the device has less of than before.
+environment), recorded as one CUDA graph: the same physics as in the environment, sensors of the last substep alone.
+`environment`: `env.step` with actions of a fixed set. `ppo`: whole iterations of the preset, compilation and recording
+apart. `threads`: the same task on MuJoCo's batch. Rounds take turns between `bare` and `environment`; medians. Memory
+is what the device has less of than before. Sizes of `--compiled` run as training does, others are recorded without
+torch's compiler, which takes minutes for each of them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from _warp import Clock, Results, config_of, options, runner_of
 
 from gaitway.cli.build import build_env
 from gaitway.core.execution import Execution, ExecutionConfig
-from gaitway.envs.mujoco_warp import WarpEnv
+from gaitway.envs import mujoco_warp
+from gaitway.envs.mujoco_warp import WORTH_COMPILING, WarpEnv
 from gaitway.envs.warp_worlds import Worlds
 
 WANTED_ENVIRONMENT, WANTED_PPO = 0.9, 0.7
@@ -41,8 +44,9 @@ class Bare:
 
     def _substeps(self) -> None:
         with self.worlds.on_stream():
-            for _ in range(self.env.task.frame_skip):
-                self.worlds.step()
+            substeps = self.env.task.frame_skip
+            for number in range(substeps):
+                self.worlds.step(senses=number + 1 == substeps)
 
     def take_states(self) -> None:
         for name, value in self.env._simulation().state.items():
@@ -56,9 +60,10 @@ def free(device: str) -> float:
     return torch.cuda.mem_get_info()[0] / 2**30 if device == "cuda" else 0.0
 
 
-def made(config: Any) -> tuple[WarpEnv, dict[str, Any]]:
-    """The environment, compiled and recorded, and what that took."""
+def made(config: Any, compiled: bool) -> tuple[WarpEnv, dict[str, Any]]:
+    """The environment, compiled if asked for, and recorded; and what that took."""
     before, clock = free(config.device), Clock(torch.device(config.device))
+    mujoco_warp.WORTH_COMPILING = WORTH_COMPILING if compiled else config.env.num_envs + 1
     env = build_env(config)
     assert isinstance(env, WarpEnv)
     began = clock.seconds()
@@ -139,37 +144,47 @@ def threads(config: Any, count: int, steps: int) -> dict[str, float]:
         return {"instances": count, "threads": env.num_threads, "steps/s": round(count * steps / clock.seconds())}
 
 
+def measured(config: Any, given: Any, compiled: bool, row: dict[str, Any], note: Any) -> None:
+    """One size, into `row`; the environment is gone afterwards, whatever happened."""
+    env = None
+    try:
+        env, about = made(config, compiled)
+        row |= about
+        note()
+        row |= physics(env, given.rounds, given.steps)
+        note()
+        row |= learning(config, env, min(given.rounds, 5), given.iterations)
+        row["ppo of environment"] = round(row["ppo steps/s"] / row["environment steps/s"], 3)
+    except Exception as error:  # the other sizes go on
+        row["failed"] = (str(error).splitlines() or [type(error).__name__])[0]
+    finally:
+        if env is not None:
+            env.close()
+    note()
+
+
 def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--preset", default="ppo_go1_velocity_gpu")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 1024, 16384, 65536])
+    parser.add_argument("--compiled", type=int, nargs="*", default=[4096], help="those of the sizes that are compiled")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--iterations", type=int, default=5)
-    parser.add_argument("--mode", default="compiled_captured", help="execution.mode of the updates")
+    parser.add_argument("--mode", default="compiled_captured", help="execution.mode of the updates at --compiled sizes")
     given = parser.parse_args()
     results = Results("warp_throughput", given)
     rows: dict[str, Any] = {}
     for size in given.sizes:
-        changes = (f"env.num_envs={size}", f"execution.mode={given.mode}", "evaluation.interval=0")
+        compiled = size in given.compiled
+        mode = given.mode if compiled or given.device == "cpu" else "captured"
+        changes = (f"env.num_envs={size}", f"execution.mode={mode}", "evaluation.interval=0")
+        row = rows[str(size)] = {"mode": mode}
         config = config_of(given.preset, given.device, *changes)
-        row = rows[str(size)] = {}
-        try:
-            env, about = made(config)
-            row |= about
-            row |= physics(env, given.rounds, given.steps)
-            results.note(rows=rows)
-            row |= learning(config, env, min(given.rounds, 5), given.iterations)
-            env.close()
-        except (RuntimeError, ValueError, MemoryError) as error:  # the other sizes go on
-            row["failed"] = str(error).splitlines()[0]
-        results.note(rows=rows)
-        gc.collect()
+        measured(config, given, compiled, row, lambda: results.note(rows=rows))
+        gc.collect()  # the runner and its recordings
         if given.device == "cuda":
             torch.cuda.empty_cache()
-        if "ppo steps/s" in row and "environment steps/s" in row:
-            row["ppo of environment"] = round(row["ppo steps/s"] / row["environment steps/s"], 3)
-            results.note(rows=rows)
     small = given.device == "cpu"
     config = config_of(given.preset, given.device)
     results.note(batch=threads(config, 8 if small else 4096, 3 if small else 20))

@@ -21,7 +21,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.motions.clip import Clip
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.vec_env import Observation, Step, VecEnv
-from gaitway.envs.wrappers import Wrapper
+from gaitway.envs.wrappers import History, Wrapper
 from gaitway.runners.evaluate import evaluate
 from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, last_of, least, most, tested
 
@@ -68,6 +68,24 @@ class Late(Wrapper):
     def shown(self, obs: Observation) -> Observation:
         self.past = [*self.past[-self.steps :], obs[self.group].clone()]
         return {**obs, self.group: self.past[0]}
+
+
+class NotRefilled(History):
+    """Broken: an episode begins with the frames of the one before it; the first one of all with zeros."""
+
+    def __init__(self, env: VecEnv, group: str = "policy", length: int = 4) -> None:
+        super().__init__(env, group, length)
+        self._past = torch.zeros_like(self._past)
+
+    def step(self, action: Tensor) -> Step:
+        before, step = self._past, super().step(action)
+        self._past = torch.cat((before[:, 1:], step.obs[self.group][:, None]), 1)
+        return dataclasses.replace(step, obs=self._with(step.obs, self._past))
+
+    def shown(self, obs: Observation) -> Observation:
+        before, _ = self._past, super().shown(obs)
+        self._past = torch.cat((before[:, 1:], obs[self.group][:, None]), 1)
+        return self._with(obs, self._past)
 
 
 tested("T-METRIC", "figures of legged robots by hand, and a trial that ends a run")
@@ -120,6 +138,9 @@ experiment(
 
 SHOWN = {"policy": ["policy", "phase"], "velocity": ["lin_vel_true"], "critic": ["critic", "phase"]}
 HISTORY = {"name": "history", "group": "policy", "length": 5}
+STALE = {"name": f"{HERE}:NotRefilled", "group": "policy", "length": 5}
+FIRST = 5
+"""Steps of an episode, 0.1 s, in which five frames reach back beyond its beginning."""
 
 
 def explained(run: LoadedRun) -> float:
@@ -140,6 +161,25 @@ def explained(run: LoadedRun) -> float:
     return float(1.0 - (estimate - target).square().sum() / (target - target.mean(0)).square().sum())
 
 
+def explained_at_first(run: LoadedRun) -> float:
+    """The same over the first 0.1 s of episodes that follow another one, of 60 instances; 0 is a constant guess."""
+    policy, told, true = run.policy, [], []
+    with torch.no_grad(), build_env(run.config, "evaluation", 60) as env:
+        obs, state = env.reset(seed=list(range(60))), policy.initial_state(60, "cpu")
+        age = torch.full((60,), env.spec.max_episode_steps)  # of no interest before the first end
+        for _ in range(env.spec.max_episode_steps + FIRST):
+            found = policy.answer(obs, state)
+            estimate = policy.estimators["estimate/velocity"].insertion(found.written["estimate/velocity"])
+            told.append(estimate[age < FIRST, :2].double())
+            true.append(obs["velocity"][age < FIRST, :2].double())
+            step = env.step(policy.head.action(policy.head.mode(found.params)))
+            obs, ended = step.obs, step.terminated | step.truncated
+            state = None if found.state is None else found.state * ~ended[:, None]
+            age = torch.where(ended, torch.zeros_like(age), age + 1)
+    estimate, target = torch.cat(told), torch.cat(true)
+    return float(1.0 - (estimate - target).square().sum() / (target - target.mean(0)).square().sum())
+
+
 def by_the_velocity(run: LoadedRun) -> float:
     """RMSD of the policy as it reads the velocity itself."""
     run.policy.estimators["estimate/velocity"].inserts = ()
@@ -148,7 +188,9 @@ def by_the_velocity(run: LoadedRun) -> float:
     return found["velocity_rmsd"]
 
 
-def estimated(reads: Sequence[str], memory: str = "none", *broken: Mapping[str, Any]) -> Arm:
+def estimated(
+    reads: Sequence[str], memory: str = "none", *broken: Mapping[str, Any], history: Mapping[str, Any] = HISTORY
+) -> Arm:
     """The actor reads the velocity of the base, or in its place, in half of the steps, what an estimator tells from
     `reads`. Measured is the one policy with the estimate and with the velocity, in an environment that nothing has
     broken: policies that were trained apart differ by a tenth of their RMSD as it is."""
@@ -158,23 +200,28 @@ def estimated(reads: Sequence[str], memory: str = "none", *broken: Mapping[str, 
         told |= {"memory": memory, "hidden": [128, 64], "replace": 0.5}
         settings = {
             "env.options.observations": SHOWN,
-            "env.wrappers": [HISTORY, *broken],
-            "evaluation.env.wrappers": [HISTORY],
+            "env.wrappers": [history, *broken],
+            "evaluation.env.wrappers": [history],
             "agent.observations": {"actor": ["policy", "velocity"], "critic": ["critic", "velocity"]},
             "agent.blocks": [told],
             "total_steps": STEPS,
         }
         trained = job.train("ppo_pup12_blind", **settings, **NO_EVALUATION)
-        return judged(trained) | {"r2": explained(trained), "rmsd with the velocity": by_the_velocity(trained)}
+        r2 = {"r2": explained(trained), "r2 at first": explained_at_first(trained)}
+        return judged(trained) | r2 | {"rmsd with the velocity": by_the_velocity(trained)}
 
     return run
 
 
 def claims_of_estimators(arms: Mapping[str, Figures]) -> list[Claim]:
     cost = {name: found["rmsd"] / found["rmsd with the velocity"] for name, found in arms.items()}
+    at_first = arms["history"].get("r2 at first")  # rows of before do not have it
     return [
         least("R^2 of the memory", arms["gru"]["r2"], 0.9),
         least("R^2 of five frames", arms["history"]["r2"], 0.8),
+        # provisional: five equal frames say that an episode begins, and what is likely then, which is no worse than a
+        # constant guess; frames of another episode say how fast that one was
+        *([] if at_first is None else [least("R^2 of five frames in the first 0.1 s", at_first, 0.0)]),
         most("RMSD by the memory's estimate, of that with the velocity", cost["gru"], 1.1),
         most("RMSD by the estimate of five frames, of that with the velocity", cost["history"], 1.1),
     ]
@@ -188,7 +235,9 @@ experiment(
     twins={
         "target of the neighbouring instance": estimated(["policy"], "gru", NEIGHBOURS),
         "target ten steps late": estimated(["policy"], "gru", {"name": f"{HERE}:Late", "group": "velocity"}),
+        "history not refilled": estimated(["policy_history"], history=STALE),
     },
+    breaks={"history not refilled": "history"},
     claims=claims_of_estimators,
 )
 
