@@ -198,6 +198,15 @@ class TestDeathsOfAsyncWorkers:
         assert time.monotonic() - started < 10
         assert not any(map(is_alive, pids))
 
+    def test_what_the_collector_has_closed_already_is_no_error(self):
+        """In a cycle a connection may be finalised before its environment: it is closed then, and its `close` does not
+        know it."""
+        env = boxes()
+        for pipe in env._vector._team.pipes:
+            pipe.connection.__del__()
+        env._vector.close(terminate=True)
+        assert all(pipe.closed for pipe in env._vector._team.pipes)
+
     def test_a_vector_environment_of_the_user_is_watched_too(self):
         env = GymnasiumEnv(AsyncVectorEnv([lambda: Box(), lambda: Box("SIGKILL")], context="fork"))
         with pytest.raises(RemoteError, match=r"worker 1 .* of AsyncVectorEnv.* was killed"):
@@ -276,6 +285,27 @@ class TestCommands:
         assert sentence.endswith("`gaitway resume run` goes on from the last checkpoint")
         assert "Traceback" not in job.said
         load_state(tmp_path / "run" / "checkpoints" / "last", kind="checkpoint")
+
+    @pytest.mark.parametrize("is_held", [True, False])
+    def test_without_standard_input_its_number_is_not_given_to_a_worker(self, tmp_path, commands, is_held):
+        """As after `<&-`: descriptor 0 is free when the command begins. The twin does not hold it, and memory that the
+        workers share gets it."""
+        before = "import os, sys; os.close(0); sys.stdin = None"
+        if not is_held:
+            before += "; import gaitway.cli.main as module; module._hold_standard_input = lambda: None"
+        job = commands.start(tmp_path, "train", *ASYNC, *LONG, before=before)
+        assert until(lambda: (tmp_path / "run" / "summary.json").exists()), job.said
+        workers = job.workers()
+        found = {os.readlink(f"/proc/{pid}/fd/0") for pid in (job.pid, *workers)}
+        assert (found == {os.devnull}) is is_held
+        flags = re.search(r"flags:\s*(\d+)", Path(f"/proc/{job.pid}/fdinfo/0").read_text())
+        assert (int(flags[1], 8) & os.O_CLOEXEC == 0) is is_held  # programs that it starts inherit it
+        os.kill(workers[0], signal.SIGKILL)
+        assert job.wait(10) == 1
+        assert f"(pid {workers[0]}) of CartPole-v1 was killed (SIGKILL)" in job.said
+        if is_held:  # what follows in the twin depends on who got the number, and on who closes it first
+            assert "was killed (SIGKILL)" in job.said.splitlines()[-1], job.said
+            assert "Traceback" not in job.said
 
     def test_a_second_interrupt_ends_at_once(self, tmp_path, commands):
         job = commands.start(tmp_path, "train", *ASYNC, *LONG)

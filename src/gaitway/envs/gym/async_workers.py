@@ -44,7 +44,8 @@ class WatchedPipe:
         return self.connection.closed
 
     def close(self) -> None:
-        self.connection.close()
+        with contextlib.suppress(OSError):  # collected together with this, it is closed already and does not know it
+            self.connection.close()
 
     def send(self, message: tuple[str, Any]) -> None:
         try:
