@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _rounds import machine, revision
 
 from gaitway import make_env
 from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
@@ -149,8 +150,9 @@ def main() -> None:
     found = parser.parse_args()
     play = recorded_play("cuda")
     result = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+        "benchmark": "skills_update",
+        "commit": revision(),
+        "machine": machine(),
         "gates": gates(play, "cuda"),
         "cases": [measure(width, found.rounds, play, "cuda") for width in (512, 1024)],
     }
