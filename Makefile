@@ -39,9 +39,10 @@ $(EVERYTHING): $(LIBRARY)
 demo: $(LIBRARY)
 	@scripts/demo.sh $(ARGS)
 
-# One torch thread per worker: on small networks more threads only wait for each other.
+# One torch thread per worker: on small networks more threads only wait for each other. Bytecode is kept, also where the
+# environment says otherwise: hundreds of processes that tests start would compile the library again, each of them.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

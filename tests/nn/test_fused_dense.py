@@ -95,7 +95,7 @@ def learnt(mode, fuses):
     return algorithm.engine.parameters.value.detach().clone(), metrics, policy
 
 
-@pytest.mark.slow
+@pytest.mark.long  # half a minute of the compiler, for layers that are off
 def test_a_compiled_update_with_fused_layers_learns_what_an_eager_one_does(fused, monkeypatch, caplog):
     monkeypatch.setattr("gaitway.agents.branch.has_triton", lambda: True)
     asked = []

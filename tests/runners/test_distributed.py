@@ -243,14 +243,15 @@ def test_ranks_that_share_memory_learn_what_those_that_speak_by_gloo_do():
         assert_array_equal(by_memory[0][name], by_gloo[0][name], err_msg=name)
 
 
-@pytest.mark.parametrize(("minibatches", "tolerance"), [(1, 2e-5), (8, 1e-4)])
-def test_iterations_of_the_walker_in_two_ranks_stay_those_of_one_process(minibatches, tolerance):
-    """All is as in `ppo_walker_run` but for the number of instances and the order of rows; rounding differs, and adds
-    up over 20 or 160 updates."""
+@pytest.mark.parametrize(("minibatches", "count", "tolerance"), [(1, 5, 2e-5), (8, 2, 2e-5)])
+def test_iterations_of_the_walker_in_two_ranks_stay_those_of_one_process(minibatches, count, tolerance):
+    """All is as in `ppo_walker_run` but for the number of instances and the order of rows. Rounding differs, and grows:
+    with one minibatch it stays at 2e-7 over five iterations, with eight it is 8e-7 after two, and 3e-6 to 4e-3 after
+    five, as seed and processor have it."""
     arguments = ["experiment=ppo_walker_run", "env.num_envs=8", f"algorithm.minibatches={minibatches}"]
     config = compose_run([*arguments, "torch_threads=1"])
     config = replace(config[0], env=replace(config[0].env, num_threads=1))
-    (whole, scale), parts = iterations(config, 5), in_two(iterations, config, 5)
+    (whole, scale), parts = iterations(config, count), in_two(iterations, config, count)
     for part, own in parts:
         for name, value in scale.items():
             assert_allclose(own[name], value, rtol=1e-5, err_msg=name)
