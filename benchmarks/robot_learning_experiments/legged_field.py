@@ -18,7 +18,7 @@ from gaitway.agents.teacher import Teacher
 from gaitway.core.schedules import ShareCoefficient
 from gaitway.envs.legged.gaits import Gait
 from gaitway.envs.observation_wrappers import TimeObservation, with_group
-from gaitway.envs.tasks.legged.task import make_legged
+from gaitway.envs.tasks.legged.making import make_legged
 from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
 from gaitway.envs.wrappers import Wrapper
 from gaitway.runners.evaluate import play_episodes
@@ -153,9 +153,10 @@ SEEN = {"policy": ["field_teacher"], "student": ["field_student"], "depth": ["fo
 CAMERA = {"name": "conv2d", "reads": ["depth"], "writes": "seen", "channels": [8, 16], "size": 32, "hidden": [64]}
 DAGGER = {"start": 1.0, "end": 0.0, "over": 20, "kind": "decay"}
 CLOCK = {"name": f"{HERE}:Clock"}
-TRACK = {"obstacles": ["crawl", "jump", "leap"]}
-"""Those that ask for a gait of their own: among others, and with half of the tracks without a bar, a student that sees
-nothing loses less than it would have to (seed 100)."""
+TRACK = {"obstacles": ["crawl", "jump"]}
+"""Bars and steps, as in `examples/quadruped`: no gait passes both, so that a student that sees nothing loses 0.27 of
+the track (seed 100). Among gaps too it lost 0.19 (and 0.14, 0.15, 0.16 on seeds 0 to 2, where 0.2 is asked for): gaps
+are passed by the gait for steps."""
 
 
 class GaitsInTurn(Teacher):
