@@ -48,7 +48,8 @@ from gaitway.envs.legged.actions import Actions
 from gaitway.envs.legged.frame import Frame
 from gaitway.envs.legged.rewards import Rewards
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+from gaitway.envs.tasks.legged.making import make_legged
+from gaitway.envs.tasks.legged.task import LeggedTask
 from gaitway.envs.vec_env import Step, VecEnv
 from gaitway.envs.wrappers import Wrapper, innermost
 from gaitway.runners.evaluate import run_episodes

@@ -22,7 +22,7 @@ from _rounds import machine, revision, versions
 
 from gaitway.envs.legged.presets import PRESETS
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.task import make_legged
+from gaitway.envs.tasks.legged.making import make_legged
 
 INSTANCES, FAULTS = 256, 1e-4
 LOWEST, FURTHEST = -1.0, 200.0

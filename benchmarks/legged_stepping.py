@@ -25,7 +25,8 @@ from mujoco.batch import Batch
 from gaitway.envs.legged.frame import base_pose
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.tasks.legged.ground import TERRAIN_GROUP
-from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+from gaitway.envs.tasks.legged.making import make_legged
+from gaitway.envs.tasks.legged.task import LeggedTask
 
 INSTANCES, WANTED, WANTED_RESTARTS = 256, 0.8, 0.15
 IDS = (

@@ -17,7 +17,7 @@ from gaitway.envs.legged.presets import PRESETS
 from gaitway.envs.legged.terrain.tile_shapes import TILES
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.pictures.scene import Camera
-from gaitway.envs.tasks.legged.task import make_legged
+from gaitway.envs.tasks.legged.making import make_legged
 
 GALLERY = Path(__file__).with_name("gallery")
 SIZE, JPEG_QUALITY, LEVEL = (320, 240), 85, 6

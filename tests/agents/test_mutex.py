@@ -21,7 +21,7 @@ from gaitway.core.agent import Agents
 from gaitway.core.trust import Origin, TrustError, speaking
 from gaitway.core.workspace import Workspace
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.task import make_legged
+from gaitway.envs.tasks.legged.making import make_legged
 from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 
 BODY = (Component("command", 1, scale=2.0), Component("gyro", 1), Component("last_action", 1))

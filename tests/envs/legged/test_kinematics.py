@@ -15,8 +15,8 @@ from gaitway.envs.legged.config import LeggedConfig
 from gaitway.envs.legged.gaits import OFFSETS, GaitConfig, stride
 from gaitway.envs.legged.kinematics import leg_angles, leg_foot
 from gaitway.envs.robots.registry import get_legged_robot
+from gaitway.envs.tasks.legged.making import make_legged
 from gaitway.envs.tasks.legged.model import foot_chains, make_actions
-from gaitway.envs.tasks.legged.task import make_legged
 
 LEG = (0.21, 0.21)
 GAITS = {

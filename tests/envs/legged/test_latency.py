@@ -9,7 +9,7 @@ import torch
 
 from gaitway.envs.legged.latency import FRAMES, LEFT, STEPS, Latency, LatencyConfig
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.task import make_legged
+from gaitway.envs.tasks.legged.making import make_legged
 
 PLAIN: dict[str, Any] = {"noise": 0.0, "episode_seconds": 0.2, "commands": {"seconds": [0.04, 0.1]}, "endings": []}
 LATE = ("ang_vel", "projected_gravity", "dof_pos", "dof_vel")

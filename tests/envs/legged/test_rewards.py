@@ -17,7 +17,7 @@ from gaitway.envs.legged.frame import SOFT, Frame, RobotTensors, Substeps, base_
 from gaitway.envs.legged.presets import FLAT
 from gaitway.envs.legged.rewards import TERMS, TRACK_TERMS, Rewards, RewardTerm
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.task import make_legged
+from gaitway.envs.tasks.legged.making import make_legged
 
 WEIGHTS = {term["name"]: term["weight"] for term in FLAT}
 ROLL_30 = {"gravity": [0.0, -math.sin(math.radians(30.0)), -math.cos(math.radians(30.0))]}

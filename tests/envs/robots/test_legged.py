@@ -21,7 +21,7 @@ from gaitway.envs.robots import world
 from gaitway.envs.robots.legged import FEET, LINKS, LeggedRobot, LeggedView, Mirror, RobotError
 from gaitway.envs.robots.pup import PUP4, PUP12
 from gaitway.envs.robots.registry import LEGGED_ROBOTS, get_legged_robot
-from gaitway.envs.tasks.legged.task import make_legged
+from gaitway.envs.tasks.legged.making import make_legged
 
 GRAVITY = 9.81
 

@@ -83,6 +83,6 @@ NATIVE_TASKS: dict[str, NativeTask] = {
     ),
     "walker/walk": NativeTask("locomotion", "walker_walk", "The planar Walker walks at 1 m/s; a fall ends the episode"),
     **_benchmark_tasks(),
-    **{id: NativeTask("legged.task", "make_legged", text, (id,)) for id, text in DESCRIPTIONS.items()},
+    **{id: NativeTask("legged.making", "make_legged", text, (id,)) for id, text in DESCRIPTIONS.items()},
 }
 """id -> task, called with its keyword options; an unknown option is a TypeError that lists the known ones."""

@@ -15,7 +15,8 @@ import torch
 from gaitway.envs.legged import logic
 from gaitway.envs.legged.frame import Frame
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+from gaitway.envs.tasks.legged.making import make_legged
+from gaitway.envs.tasks.legged.task import LeggedTask
 
 NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushes": {"kick_seconds": None}}
 STILL: dict[str, Any] = {**NOMINAL, "commands": {"stand": 1.0, "seconds": None}, "endings": []}
@@ -223,10 +224,10 @@ def models_follow_from_what_was_drawn(env: MujocoBatchEnv, task: LeggedTask) -> 
         fresh.layout[name][:] = value
     fresh.restore()
     for name in FIELDS:
-        np.testing.assert_array_equal(task._model_fields[name].numpy(), fresh._model_fields[name].numpy(), name)
+        np.testing.assert_array_equal(task._models.fields[name].numpy(), fresh._models.fields[name].numpy(), name)
     subtree = task.batch.expand("body_subtreemass")[:, task.view.base]
     np.testing.assert_allclose(subtree, [14.76, 12.76], atol=1e-9)  # 12.76 + 2
-    np.testing.assert_allclose(task._model_fields["actuator_gainprm"][:, :, 0], 66.0)  # 60 * 1.1
+    np.testing.assert_allclose(task._models.fields["actuator_gainprm"][:, :, 0], 66.0)  # 60 * 1.1
     env.close()
     fresh_env.close()
 
@@ -258,7 +259,7 @@ def test_factors_on_the_numbers_of_the_last_episode_are_found() -> None:
     true = task._write_model
 
     def changing(rows: torch.Tensor) -> None:
-        task._nominal["body_mass"] = task._model_fields["body_mass"][0].clone()
+        task._models.nominal["body_mass"] = task._models.fields["body_mass"][0].clone()
         true(rows)
 
     task._write_model = changing  # type: ignore[method-assign]

@@ -22,7 +22,8 @@ from gaitway.envs.legged.logic import LeggedLogic
 from gaitway.envs.legged.presets import DESCRIPTIONS, FLAT, PRESETS
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
-from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+from gaitway.envs.tasks.legged.making import make_legged
+from gaitway.envs.tasks.legged.task import LeggedTask
 
 EVERYTHING: dict[str, Any] = {
     "pushes": {"kick_seconds": [0.08, 0.3], "push_seconds": [0.08, 0.3]},
@@ -148,7 +149,7 @@ LOST: dict[str, Callable[[Any], Any]] = {
     "time until another command": lambda task: task.memory["command_left"].fill(0.01),
     "time until another kick": lambda task: task.memory["kick_left"].fill(0.01),
     "what an episode adds up to": lambda task: task.memory["sums"].fill(0.0),
-    "targets on their way": lambda task: task._history.zero_(),
+    "targets on their way": lambda task: task._models._history.zero_(),
 }
 
 
@@ -398,7 +399,7 @@ def test_a_history_that_is_not_refilled_kicks() -> None:
     env, task = made("pup12/velocity", 1, **{**STILL, **AT_HOME, "randomise": {"delay": 4}})
     task.layout["delay"][:] = 0.02
     task.restore()
-    task._refill = lambda rows, targets: None  # type: ignore[method-assign]
+    task._models.refill = lambda rows, targets: None  # type: ignore[method-assign]
     env.load_scenario({"delay": task.layout["delay"].copy()})
     task.batch.step(nstep=1)
     assert np.abs(task.field["actuator_force"][0]).max() > 20.0  # towards 0 rad
@@ -407,7 +408,7 @@ def test_a_history_that_is_not_refilled_kicks() -> None:
 def test_models_differ_as_drawn_and_do_not_drift() -> None:
     env, task = made("pup12/velocity", 3, **RANDOM)
     subtree = task.batch.expand("body_subtreemass")[:, task.view.base]
-    model, fields = task.model, task._model_fields
+    model, fields = task.model, task._models.fields
     task.layout["payload"][:, 0] = [2.0, 0.0, -1.0]
     task.layout["link_mass"][:] = 1.0
     task.layout["friction"][:, 0] = [0.2, 0.8, 1.0]
@@ -453,7 +454,7 @@ def other_rows_are_left_alone_when_some_begin_anew(env: MujocoBatchEnv, task: Le
         env.step(torch.randn(6, 12, generator=torch.Generator().manual_seed(0)))
     rows = np.array([1, 4], dtype=np.int32)
     others = [0, 2, 3, 5]
-    models = {name: field.numpy() for name, field in task._model_fields.items()}
+    models = {name: field.numpy() for name, field in task._models.fields.items()}
     arrays = {**task.memory, **task.layout, "state": task.batch.state, **models}
     before = {name: array[others].copy() for name, array in arrays.items()}
     env._follow_up(rows, dict(env._buffers.obs.items()))

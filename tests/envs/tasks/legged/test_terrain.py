@@ -18,7 +18,8 @@ from gaitway.envs.legged.terrain.track import BLOCK, Track
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
 from gaitway.envs.tasks.legged import task as task_module
-from gaitway.envs.tasks.legged.task import LeggedTask, make_legged
+from gaitway.envs.tasks.legged.making import make_legged
+from gaitway.envs.tasks.legged.task import LeggedTask
 
 NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushes": {"kick_seconds": None}}
 EVERYTHING: dict[str, Any] = {

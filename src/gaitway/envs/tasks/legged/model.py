@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import mujoco
@@ -153,3 +154,10 @@ def make_actions(config: LeggedConfig, legged: LeggedRobot, robot: RobotTensors)
     scales = robot.action_scale if scale is None else torch.full_like(robot.action_scale, scale)
     limit = 1.0 if config.action == "gait_params" else config.action_limit
     return Actions(config.action, limit, robot, gait, scales)
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """The same memory as a tensor; arrays that only the simulator writes are read alone."""
+    with warnings.catch_warnings(), torch.inference_mode(False):
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)

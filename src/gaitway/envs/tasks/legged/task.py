@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +13,6 @@ import torch
 from mujoco.batch import Batch, SimulationError
 from torch import Tensor
 
-from gaitway.core.config import from_config, to_config
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, BatchTask, Rows
 from gaitway.envs.episode_numbers import ALL
 from gaitway.envs.legged.commands import Commands
@@ -26,8 +23,6 @@ from gaitway.envs.legged.logic import WORTH, LeggedLogic
 from gaitway.envs.legged.metrics import FALLS, costs, figures
 from gaitway.envs.legged.mirror import Sides, images
 from gaitway.envs.legged.observations import PRIVILEGED_ALIAS, Observations, amp_leaves
-from gaitway.envs.legged.presets import PRESETS
-from gaitway.envs.legged.randomise import MODEL_FIELDS, Places, write_model
 from gaitway.envs.legged.rewards import SUBSTEP_TERMS, TERMINATION, Rewards
 from gaitway.envs.legged.sums import TORQUE_METRIC
 from gaitway.envs.legged.terrain import scan
@@ -36,7 +31,7 @@ from gaitway.envs.legged.terrain.surroundings import SUCCESS, Surroundings
 from gaitway.envs.motions.features import GROUP as AMP_GROUP
 from gaitway.envs.motions.features import MotionFeatures
 from gaitway.envs.robots import world
-from gaitway.envs.robots.legged import LeggedView, RobotError
+from gaitway.envs.robots.legged import LeggedView
 from gaitway.envs.tasks.legged.ground import (
     BODY_FIELDS,
     BOX_FIELDS,
@@ -54,7 +49,16 @@ from gaitway.envs.tasks.legged.ground import (
     image_group,
     surroundings,
 )
-from gaitway.envs.tasks.legged.model import LIKE, action_spec, foot_chains, make_actions, robot_of, robot_tensors
+from gaitway.envs.tasks.legged.model import (
+    LIKE,
+    action_spec,
+    foot_chains,
+    make_actions,
+    robot_of,
+    robot_tensors,
+    tensor_of,
+)
+from gaitway.envs.tasks.legged.own_models import OwnModels, keep_targets
 from gaitway.envs.tensor_task import TensorTask
 
 log = logging.getLogger("gaitway")
@@ -63,8 +67,6 @@ SUBSTEP_FIELDS = ("qpos", "qvel", "actuator_force")
 """What terms of substeps look at: positions and velocities after a substep, and the force in it."""
 STEP_COSTS = ("fell", "velocity_error", "yaw_error", TORQUE_METRIC)
 """Metrics of steps of which less is better."""
-DELAY_SAMPLES = 4
-"""Remembered targets beyond the longest delay."""
 AXES = ("x", "y", "turn")
 FAULTED = (*FALLS, "seconds_episode")
 """What is told of instances whose physics failed: a fault is a fall."""
@@ -77,6 +79,7 @@ class LeggedTask(BatchTask):
     stage = STAGE_VELOCITY
     start_stage = STAGE_VELOCITY
     fault_metrics = FAULTED
+    _models: OwnModels | None = None
     _boxes: BoxPool | None = None
     _chosen: ChosenFields | None = None
     _has_tried = False
@@ -170,11 +173,8 @@ class LeggedTask(BatchTask):
 
     def add_surroundings(self, spec: mujoco.MjSpec) -> None:
         add_terrain(spec, self._around)
-        if self.config.randomise.enabled and self.config.randomise.delay:
-            for actuator in spec.actuators:
-                actuator.nsample = self.config.randomise.delay + DELAY_SAMPLES
-                actuator.interp = 0  # what was sent last counts until something newer arrives
-                actuator.delay = 0.0
+        if self._delay:
+            keep_targets(spec, self._delay)
 
     def build(self, decorated: bool = False) -> mujoco.MjModel:
         if self._around is None:
@@ -199,14 +199,14 @@ class LeggedTask(BatchTask):
             self.memory[name] = torch.zeros(count, *shape, dtype=dtype).numpy()
         self.memory |= {name: np.zeros(shape) for name, shape in logic.shared_shapes(self.numbers.trains).items()}
         sensors, torque = self.field["sensordata"], self.field["actuator_force"]
-        self._physics = Physics(_tensor(self.qpos), _tensor(self.qvel), _tensor(sensors), _tensor(torque))
+        self._physics = Physics(tensor_of(self.qpos), tensor_of(self.qvel), tensor_of(sensors), tensor_of(torque))
         if BODY_FIELDS[0] in self.field:
-            position, rotation, velocity, centre = (_tensor(self.field[name]) for name in BODY_FIELDS)
+            position, rotation, velocity, centre = (tensor_of(self.field[name]) for name in BODY_FIELDS)
             self._physics.bodies = Bodies(position, rotation, velocity, centre[:, self.view.base])
-        self._ctrl = _tensor(self.ctrl)
-        layout = {name: _tensor(array) for name, array in self.layout.items()}
-        memory = {name: _tensor(array) for name, array in self.memory.items()}
-        logic.attach(memory, layout, self.numbers, _tensor(block))
+        self._ctrl = tensor_of(self.ctrl)
+        layout = {name: tensor_of(array) for name, array in self.layout.items()}
+        memory = {name: tensor_of(array) for name, array in self.memory.items()}
+        logic.attach(memory, layout, self.numbers, tensor_of(block))
         self._numbers = torch.arange(count)
         self._records = self.needs_substeps or not self.numbers.trains  # measures of evaluations look at all of them
         rooms = (torch.zeros(count, self.frame_skip, self.model.nu, dtype=torch.float64) for _ in range(3))
@@ -217,10 +217,9 @@ class LeggedTask(BatchTask):
             for name, width in zip(SUBSTEP_FIELDS, widths, strict=True)
         }
         if logic.has_pushes:
-            self._force = _tensor(batch.bind("xfrc_applied"))[:, self.view.base]
-        self._model_fields: dict[str, Tensor] = {}
+            self._force = tensor_of(batch.bind("xfrc_applied"))[:, self.view.base]
         if self.config.randomise.enabled:
-            self._expand(batch)
+            self._models = OwnModels(batch, self.model, self.view, self._delay)
         self._boxes = BoxPool(batch, self.model, self._around) if self._around and self._around.track else None
         bank = self._around.terrain if self._around is not None else None
         self._chosen = ChosenFields(batch, self.model, bank) if isinstance(bank, FieldBank) else None
@@ -228,7 +227,7 @@ class LeggedTask(BatchTask):
     def detach(self) -> None:
         super().detach()
         self._logic.frame = None
-        for name in ("_physics", "_ctrl", "_force", "_model_fields", "_history", "_boxes", "_chosen"):
+        for name in ("_physics", "_ctrl", "_force", "_models", "_boxes", "_chosen"):
             self.__dict__.pop(name, None)
 
     def before_reset(self) -> None:
@@ -250,8 +249,8 @@ class LeggedTask(BatchTask):
         self._logic.begin(chosen)
         targets = self._logic.first_targets(self._physics.qpos[chosen], self._physics.qvel[chosen])
         self._ctrl[chosen] = targets
-        if self._has_delays:
-            self._refill(chosen, targets)
+        if self._models is not None:
+            self._models.refill(chosen, targets)
         self.batch.forward(chosen.numpy().astype(np.int32), stage=self.start_stage)
         self._logic.note_start(chosen, self._physics.rows(chosen))
         if not self._has_tried:
@@ -334,8 +333,8 @@ class LeggedTask(BatchTask):
             check_layout(self._around, given)
         if "payload" in given and self.config.randomise.enabled:
             self._check_payload((given["payload"].min(), given["payload"].max()), "scenario field 'payload'")
-        if self._has_delays and "delay" in given:
-            kept = self.config.randomise.delay * float(self.model.opt.timestep)
+        if self._delay and "delay" in given:
+            kept = self._delay * float(self.model.opt.timestep)
             if given["delay"].max() > kept + 1e-9 or given["delay"].min() < 0.0:
                 raise ValueError(
                     f"scenario field 'delay' has {given['delay'].min():g} to {given['delay'].max():g} s, and motors "
@@ -444,88 +443,30 @@ class LeggedTask(BatchTask):
         }
 
     @property
-    def _has_delays(self) -> bool:
-        return bool(self.config.randomise.enabled and self.config.randomise.delay)
-
-    def _expand(self, batch: Batch) -> None:
-        names = (*MODEL_FIELDS, *(("actuator_delay",) if self._has_delays else ()))
-        self._model_fields = {name: _tensor(batch.expand(name)) for name in names}
-        model = self.model
-        nominal = {name: getattr(model, name) for name in names if "." not in name}
-        nominal |= {"opt.gravity": model.opt.gravity, "kp": model.actuator_gainprm[:, 0]}
-        nominal["kd"] = -model.actuator_biasprm[:, 2]
-        self._nominal = {name: torch.from_numpy(np.array(array)) for name, array in nominal.items()}
-        self._places = Places(self.view.base, torch.from_numpy(self.view.foot_geoms.reshape(-1)))
-        if self._has_delays:
-            size = 2 + 2 * (self.config.randomise.delay + DELAY_SAMPLES)
-            self._history = _tensor(batch.bind("history")).unflatten(1, (model.nu, size))
+    def _delay(self) -> int:
+        """Substeps by which targets may reach their motors late."""
+        return self.config.randomise.delay if self.config.randomise.enabled else 0
 
     @property
     def expanded(self) -> tuple[str, ...]:
         """Fields of the model that every instance has its own values of."""
         boxes = BOX_FIELDS if self._boxes is not None else ()
         chosen = (FIELD_OF_GEOM,) if self._chosen is not None else ()
-        return (*self._model_fields, *boxes, *chosen, *(CONTACT_FIELDS if self.config.terrain.virtual_first else ()))
+        fields = self._models.fields if self._models is not None else ()
+        return (*fields, *boxes, *chosen, *(CONTACT_FIELDS if self.config.terrain.virtual_first else ()))
 
     def _write_model(self, rows: Tensor) -> None:
         """Fields of the models of `rows` follow from their layout. Constants that follow from these, bounding volumes
         among them, are always computed anew: robots would sink into boxes that were moved."""
         self._logic.place(rows)
-        if self._model_fields:
-            write_model(self._model_fields, self._nominal, self._logic.layout, rows, self._places)
+        if self._models is not None:
+            self._models.write(rows, self._logic.layout)
         if self._boxes is not None:
             self._boxes.write(rows)
         if self._chosen is not None:
             self._chosen.write(rows)
-        if self._model_fields or self._boxes is not None or self._chosen is not None:
+        if self._models is not None or self._boxes is not None or self._chosen is not None:
             self.batch.set_const(rows.numpy().astype(np.int32))
-
-    def _refill(self, rows: Tensor, targets: Tensor) -> None:
-        """Delayed motors obey remembered targets, which are zeros after a reset; each has (user, cursor, times,
-        values)."""
-        samples = self.config.randomise.delay + DELAY_SAMPLES
-        self._history[rows, :, 2 + samples :] = targets[..., None].expand(-1, -1, samples)
-
-
-def make_legged(id: str, options: Mapping[str, Any]) -> LeggedTask:
-    """The task of a preset, with options in the place of its own."""
-    own = from_config(LeggedConfig, PRESETS[id])
-    preset = to_config(own)
-    if id == "legged:velocity" and "robot" not in options:
-        raise RobotError("legged:velocity needs a robot: write env.options.robot=FILE.yaml, or the name of one we know")
-    try:
-        config = from_config(LeggedConfig, _merged(preset, options), "env.options")
-    except TypeError as error:
-        raise TypeError(f"{id}: {error}") from error
-    if "rewards" not in options:
-        config = _as_paid(config, own)
-    return LeggedTask(id, config, _plain(options, preset))
-
-
-def _as_paid(config: LeggedConfig, preset: LeggedConfig) -> LeggedConfig:
-    """With the preset's price of a termination, which its weight times dt is, for robots of another rate too."""
-    steps = [robot.timestep * robot.substeps for robot in (robot_of(preset), robot_of(config))]
-    if steps[0] == steps[1]:
-        return config
-    terms = [
-        dataclasses.replace(term, weight=term.weight * steps[0] / steps[1]) if term.name == TERMINATION else term
-        for term in config.rewards
-    ]
-    return dataclasses.replace(config, rewards=terms)
-
-
-def _merged(preset: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options over a preset; mappings are merged, but for lists of groups."""
-    merged = dict(preset)
-    for name, value in options.items():
-        is_part = isinstance(value, Mapping) and isinstance(preset.get(name), Mapping) and name != "observations"
-        merged[name] = _merged(preset[name], value) if is_part else value
-    return merged
-
-
-def _plain(options: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that differ from the preset."""
-    return {name: to_config(value) for name, value in options.items() if to_config(value) != preset.get(name)}
 
 
 def _in_one_piece(count: int, shapes: Mapping[str, tuple[int, ...]]) -> tuple[np.ndarray, Arrays]:
@@ -538,10 +479,3 @@ def _in_one_piece(count: int, shapes: Mapping[str, tuple[int, ...]]) -> tuple[np
     }
     assert all(np.shares_memory(block, array) for array in found.values())
     return block, found
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    """The same memory as a tensor; arrays that only the simulator writes are read alone."""
-    with warnings.catch_warnings(), torch.inference_mode(False):
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array)
