@@ -35,7 +35,8 @@ from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryCo
 from gaitway.algorithms.algorithm import LossTerm, Now
 from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.core.execution import Execution, ExecutionConfig
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 

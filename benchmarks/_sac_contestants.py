@@ -20,7 +20,7 @@ from gaitway.algorithms.sac import SAC, SACConfig
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.step_replay import StepReplay
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 CHUNK = 50_000
 _REPLAYS: dict[tuple[int, int, int, str], StepReplay] = {}

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.execution import Execution, ExecutionConfig
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 GRAVITY, CART_MASS, POLE_MASS, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5
 FORCE, DT, RAIL = 10.0, 0.02, 3.0

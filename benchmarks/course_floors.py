@@ -26,7 +26,8 @@ from torch import Tensor
 from gaitway.agents.policy import InferencePolicy
 from gaitway.core.seeding import stream
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import EnvSpec, Observation, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.runners.evaluate import play_episodes
 from gaitway.skills.hsd3_policy import HSD3Policy, HSD3PolicyConfig
 from gaitway.skills.interface import subsets_of_skills

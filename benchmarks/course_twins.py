@@ -31,7 +31,8 @@ from torch import Tensor
 
 from gaitway import load, train
 from gaitway.cli.train_config import RECIPES
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.skills.hsd3_policy import HSD3Policy, HSD3PolicyConfig
 from gaitway.skills.interface import GoalInterface
 

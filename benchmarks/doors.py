@@ -44,7 +44,8 @@ from gaitway.core.config import read_config, to_config
 from gaitway.core.execution import Execution
 from gaitway.core.workspace import Workspace
 from gaitway.data.dataset import Dataset
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.rewards.novelty import RandomNetworkDistillation
 from gaitway.runners.evaluate import run_episodes
 from gaitway.runners.logger import Logger

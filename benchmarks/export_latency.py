@@ -27,7 +27,7 @@ from _rounds import machine, revision, write
 
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig, MemoryConfig
 from gaitway.core.files import atomic_write_json
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.export.acting_step import PolicyStep
 from gaitway.export.contract import CONTRACT
 from gaitway.export.folder import ONNX, TORCH, Subject, _contract

@@ -44,7 +44,8 @@ from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.envs.motions.clip import Clip, make_frames
 from gaitway.envs.motions.features import MotionFeatures
-from gaitway.envs.vec_env import Component, Observation, ObservationGroup, Step
+from gaitway.envs.spec import Component, ObservationGroup
+from gaitway.envs.vec_env import Observation, Step
 from gaitway.functional.adversarial import Form
 from gaitway.rewards.style import CURRENT, EXPERT, OLD, StyleReward
 from gaitway.runners.on_policy import OnPolicyRunner

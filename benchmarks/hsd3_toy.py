@@ -40,8 +40,8 @@ from gaitway import OffPolicyRunner, RunnerConfig, make_env
 from gaitway.agents.policy import InferencePolicy
 from gaitway.algorithms.algorithm import Batch
 from gaitway.core.seeding import stream
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.toys.point_course import BAR_HEIGHT
-from gaitway.envs.vec_env import EnvSpec
 from gaitway.runners.evaluate import run_episodes
 from gaitway.skills.deciding_policy import PHASE
 from gaitway.skills.goal_space_policy import GoalSpacePolicy

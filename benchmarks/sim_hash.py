@@ -21,7 +21,7 @@ from _rounds import machine, revision
 from torch import Tensor
 
 from gaitway.cli.python_runs import load, train
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.rewards.sim_hash import SimHash, SimHashReward
 
 OPENS, FAILS = 0.95, 0.05

@@ -27,10 +27,11 @@ from gaitway.envs.pictures.scene import Camera, native_task
 from gaitway.envs.robots.registry import ROBOTS, get_robot
 from gaitway.envs.robots.robot import ROOT_NQ, RobotView
 from gaitway.envs.robots.world import WIDE
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.bisk import BENCHMARK_TASKS
 from gaitway.envs.tasks.bisk.butterflies import HAND, HANDLE_LENGTH, ButterfliesTask
-from gaitway.envs.vec_env import EnvSpec, Observation, VecEnv
+from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.envs.wrappers import make_wrapper
 from gaitway.runners.film import Act, record_episode
 

@@ -13,7 +13,8 @@ import torch
 
 from gaitway import PPO, ActorCritic, EnvSpec, OnPolicyRunner, PPOConfig, RunnerConfig, Step, VecEnv, check_env
 from gaitway.core.seeding import EpisodeStreams
-from gaitway.envs.vec_env import ActionSpec, Component, Observation, ObservationGroup, check_action
+from gaitway.envs.spec import ActionSpec, Component, ObservationGroup
+from gaitway.envs.vec_env import Observation, check_action
 from gaitway.runners.evaluate import run_episodes
 
 

@@ -18,7 +18,7 @@ from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, c
 from gaitway.envs.batch_task import BatchTask, Rows
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.robots.robot import Robot
-from gaitway.envs.vec_env import Component, ObservationGroup
+from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.runners.evaluate import run_episodes
 
 Arrays = dict[str, np.ndarray]

@@ -15,7 +15,7 @@ from gaitway.algorithms.symmetry import Symmetry, mirror_of
 from gaitway.algorithms.terms import Surrogate
 from gaitway.core.files import load_state
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import Component, EnvSpec
+from gaitway.envs.spec import Component, EnvSpec
 from gaitway.rewards.novelty import RandomNetworkDistillation
 from robot_learning_experiments.experiment import (
     Arm,

@@ -18,8 +18,9 @@ from gaitway.agents.teacher import Teacher
 from gaitway.core.schedules import ShareCoefficient
 from gaitway.envs.legged.gaits import Gait
 from gaitway.envs.observation_wrappers import TimeObservation, with_group
+from gaitway.envs.spec import Component, EnvSpec, ObservationGroup
 from gaitway.envs.tasks.legged.making import make_legged
-from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.envs.wrappers import Wrapper
 from gaitway.runners.evaluate import play_episodes
 from robot_learning_experiments.experiment import Arm, Claim, Figures, Job, experiment, least

@@ -84,7 +84,8 @@ if TYPE_CHECKING:
     from gaitway.envs.env_agent import EnvAgent
     from gaitway.envs.gym.space_distribution import distribution_for
     from gaitway.envs.registry import list_envs, make_env
-    from gaitway.envs.vec_env import EnvSpec, Step, VecEnv
+    from gaitway.envs.spec import EnvSpec
+    from gaitway.envs.vec_env import Step, VecEnv
     from gaitway.frames.agent import FrameAgent
     from gaitway.frames.rendering import Rendering, Window
     from gaitway.frames.streams import to_frames, to_steps

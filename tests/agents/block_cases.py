@@ -11,7 +11,7 @@ from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 LEGS = ActionSpec("continuous", ("hip", "knee"), (-1.0, -1.0), (1.0, 1.0))
 CHOICE = ActionSpec("discrete", ("push",), choices=(3,))

@@ -14,7 +14,7 @@ from gaitway.algorithms.terms import Surrogate
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 
 def spec(*groups, action=None):

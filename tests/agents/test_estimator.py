@@ -17,7 +17,7 @@ from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.algorithms.terms import scored
 from gaitway.core.config import ConfigError
 from gaitway.core.seeding import stream
-from gaitway.envs.vec_env import Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import Component, EnvSpec, ObservationGroup
 
 BODY = (Component("gyro", 2), Component("velocity", 2), Component("friction", 1))
 TRUTH = (Component("friction", 1), Component("velocity", 2), Component("mass", 1))

@@ -10,7 +10,7 @@ from gaitway.agents.explorers import EpsilonGreedy, GaussianNoise, OrnsteinUhlen
 from gaitway.core.agent import Agent, Agents, TemporalAgent
 from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 
 CHOICE = ActionSpec("discrete", ("push",), choices=(3,), start=(2,))
 CHOICES = ActionSpec("multi_discrete", ("turn", "jump"), choices=(4, 2), start=(1, 0))

@@ -21,8 +21,8 @@ from gaitway.core.agent import Agents
 from gaitway.core.trust import Origin, TrustError, speaking
 from gaitway.core.workspace import Workspace
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.envs.tasks.legged.making import make_legged
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 
 BODY = (Component("command", 1, scale=2.0), Component("gyro", 1), Component("last_action", 1))
 BLOCK = (Component("distance", 1), Component("kind", 2), Component("info", 2))

@@ -5,7 +5,7 @@ import torch
 
 from gaitway.agents.observations import GroupNormalisers, Observations, default_groups, input_size
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 
 def spec(*groups):

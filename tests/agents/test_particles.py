@@ -17,7 +17,7 @@ from gaitway.analysis.policy_functions import critic_function
 from gaitway.core.agent import TemporalAgent
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 N, SHARE = 3, 2
 SWITCHES = ActionSpec("discrete", ("a", "b"), choices=(2, 3))

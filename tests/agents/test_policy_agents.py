@@ -19,7 +19,7 @@ from gaitway.agents.policy_agents import (
 from gaitway.core.agent import Agents, TemporalAgent
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.nn.distributions import make_distribution
 
 LEGS = ActionSpec("continuous", ("hip", "knee"), (-1.0, 0.0), (1.0, 4.0))

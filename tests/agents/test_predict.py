@@ -14,7 +14,7 @@ from gaitway.agents.predict import predict_action
 from gaitway.agents.soft_actor_critic import SoftActorCritic
 from gaitway.core.seeding import stream
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 
 def spec(action, **groups):

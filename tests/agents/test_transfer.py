@@ -10,7 +10,7 @@ from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.agents.transfer import SEEN, Report, Rule, check_units, transfer
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 ACTION = ActionSpec("continuous", ("hip", "knee"), (-1.0, -1.0), (1.0, 1.0))
 SIZES = {"angle": 2, "speed": 3, "gravity": 1, "height": 2}

@@ -9,7 +9,7 @@ from gaitway.core.agent import Agents, TemporalAgent
 from gaitway.core.seeding import stream
 from gaitway.core.wiring import check_wiring
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 LEGS = ActionSpec("continuous", ("hip", "knee"), (-1.0, 0.0), (1.0, 4.0))
 CHOICE = ActionSpec("discrete", ("push",), choices=(3,), start=(2,))

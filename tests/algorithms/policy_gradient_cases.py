@@ -6,8 +6,8 @@ import torch
 from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.envs.toys.toy_env import Toy, ToyEnv
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 

@@ -14,7 +14,7 @@ from gaitway.algorithms.cloning import BehaviourCloning, CloningConfig
 from gaitway.core.seeding import stream
 from gaitway.data.episodes import Episodes
 from gaitway.data.mixing import dataset_replay
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 LEGS = ActionSpec("continuous", ("hip", "knee"), (-1.0, 0.0), (1.0, 4.0))
 CHOICE = ActionSpec("discrete", ("push",), choices=(3,), start=(2,))

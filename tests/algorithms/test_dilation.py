@@ -9,7 +9,7 @@ from gaitway.algorithms.distillation import Distillation, DistillationConfig
 from gaitway.algorithms.terms import Entropy
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 SPEC = EnvSpec(
     "test/line",

@@ -14,7 +14,7 @@ from gaitway.algorithms.ppo import PPO, PPOConfig, standard_terms
 from gaitway.algorithms.terms import Entropy, Surrogate, Terms, ValueLoss
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.seeding import stream
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 SAMPLES = 48
 

@@ -11,7 +11,7 @@ from gaitway.algorithms import evolution
 from gaitway.algorithms.evolution import CEM, ES, CEMConfig, ESConfig, EvolvedActorConfig, centred_ranks, evolved
 from gaitway.core.files import load_state, save_state
 from gaitway.core.seeding import stream
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 SPEC = EnvSpec(
     "test",

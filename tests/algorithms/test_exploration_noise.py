@@ -9,7 +9,7 @@ from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig, m
 from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionConfig
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.exploration_noise import noise_in_degrees
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 
 
 def test_by_hand():

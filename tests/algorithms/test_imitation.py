@@ -17,7 +17,7 @@ from gaitway.algorithms.terms import TERMS
 from gaitway.core.config import ConfigError
 from gaitway.core.parts import make_part
 from gaitway.core.seeding import stream
-from gaitway.envs.vec_env import Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import Component, EnvSpec, ObservationGroup
 from gaitway.functional.imitation import DISTANCES
 
 SQUASHED = ActorCriticConfig(

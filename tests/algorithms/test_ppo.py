@@ -12,13 +12,14 @@ from gaitway.agents.actor_critic_config import ActorCriticConfig, DistributionCo
 from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.algorithms.algorithm import DeviceNow, Now
-from gaitway.algorithms.ppo import PPO, PPOConfig, adapted_rate
+from gaitway.algorithms.learning_rates import adapted_rate
+from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.algorithms.terms import ActionBound, Entropy, Surrogate, ValueLoss, standardised_advantage
 from gaitway.core.schedules import Schedule
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 from gaitway.envs.wrappers import Wrapper
 from gaitway.functional.returns import gae
 from gaitway.runners.on_policy import OnPolicyRunner

@@ -13,7 +13,7 @@ from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.sac import SACConfig
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 
 # --- the actor's step does not touch the critics ---------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.algorithms.symmetry import Symmetry, mirror_of
 from gaitway.core.seeding import stream
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import Component
+from gaitway.envs.spec import Component
 from gaitway.functional.policy_losses import clipped_surrogate, value_error
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig

@@ -24,7 +24,7 @@ from gaitway.core.parts import find_part
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 

@@ -32,7 +32,7 @@ from gaitway.analysis.plots import COLOURS
 from gaitway.analysis.policy_functions import agent_function
 from gaitway.core.agent import Agent
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 SQUARE = Plane.of(2, bounds={0: (-1.0, 1.0), 1: (0.0, 4.0)}, definition=5)
 

@@ -16,7 +16,7 @@ from gaitway.cli.main import main
 from gaitway.cli.open_run import open_run
 from gaitway.core.files import load_state, save_state
 from gaitway.core.seeding import restore_stream, stream
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 TINY = {
     "ppo": ["env.id=toy/cartpole", "env.num_envs=4", "algorithm.rollout_steps=8", "total_steps=32"],

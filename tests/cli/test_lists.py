@@ -30,7 +30,7 @@ from gaitway.agents.blocks import Block
 from gaitway.algorithms.algorithm import Coefficient
 from gaitway.envs.toys.toy_env import ToyEnv
 from gaitway.envs.toys.toys import Pendulum
-from gaitway.envs.vec_env import Component
+from gaitway.envs.spec import Component
 
 
 class Steady(Agent):

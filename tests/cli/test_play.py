@@ -21,7 +21,7 @@ from gaitway.cli.players import chosen_run
 from gaitway.core.seeding import stream
 from gaitway.envs.pictures.render import rendering_problem
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 from gaitway.runners.baselines import ZeroPolicy
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.encoders import video_problem

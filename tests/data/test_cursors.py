@@ -18,7 +18,7 @@ from gaitway.data.cursors import Cursors
 from gaitway.data.episodes import DatasetError, Episodes
 from gaitway.data.recorded_env import RecordedEnv
 from gaitway.data.trajectories import Trajectories, TrajectoryWriter
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 GROUP = ObservationGroup("policy", (Component("x", 2),), (2,))
 SPEC = EnvSpec("test/world", (GROUP,), ActionSpec("continuous", ("push",), (-2.0,), (2.0,)), 0.02, 0)

@@ -8,7 +8,7 @@ import torch
 from gaitway.data.dataset import DataConfig, Dataset, open_source
 from gaitway.data.episodes import DatasetError, Episodes
 from gaitway.data.trajectories import TrajectoryWriter
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 GROUP = ObservationGroup("policy", (Component("x", 2),), (2,))
 SPEC = EnvSpec("test/world", (GROUP,), ActionSpec("continuous", ("push",), (-2.0,), (2.0,)), 0.02, 0)

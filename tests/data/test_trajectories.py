@@ -14,7 +14,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.data import trajectories
 from gaitway.data.episodes import DatasetError, load_episodes
 from gaitway.data.trajectories import Trajectories, TrajectoryWriter
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 SPEC = EnvSpec(
     id="test/world",

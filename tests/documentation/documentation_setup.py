@@ -53,7 +53,7 @@ world, policy, action = EnvAgent(env), ActorCritic(env.spec), torch.zeros(2, 1)
         1: """
 from dataclasses import replace
 from types import SimpleNamespace
-from gaitway.envs.vec_env import Component, ObservationGroup
+from gaitway.envs.spec import Component, ObservationGroup
 kept = env
 seen = [ObservationGroup(name, (Component(name, 4),), (4,)) for name in ("depth", "scan")]
 env = SimpleNamespace(spec=replace(env.spec, groups=tuple(seen)))

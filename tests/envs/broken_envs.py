@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from gaitway.envs.spec import Component
 from gaitway.envs.toys.toy_env import ToyEnv
 from gaitway.envs.toys.toys import CartPole, Pendulum
-from gaitway.envs.vec_env import Component, VecEnv
+from gaitway.envs.vec_env import VecEnv
 from gaitway.envs.wrappers import Wrapper
 
 LIMIT = 12

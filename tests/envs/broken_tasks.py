@@ -8,7 +8,8 @@ import torch
 
 from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup, Step, VecEnv
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Step, VecEnv
 
 XML = """<mujoco><worldbody><body><joint name="x" type="slide" axis="1 0 0"/><geom size="0.1" mass="1"/></body>
 </worldbody><actuator><motor joint="x" ctrlrange="-1 1" ctrllimited="true"/></actuator></mujoco>"""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gaitway.envs.action_arrays import ActionReader
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 GROUP = ObservationGroup("policy", (Component("x"),), (1,))
 

@@ -15,9 +15,10 @@ from gaitway.core.seeding import instance_generator
 from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.check import check_env
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.spec import ActionSpec, Component, ObservationGroup
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.tasks.gym_v5.runners import asset_spec
-from gaitway.envs.vec_env import ActionSpec, Component, ObservationGroup, Step
+from gaitway.envs.vec_env import Step
 
 
 def make(id: str = "Hopper-v5", num_envs: int = 4, **keywords: Any) -> MujocoBatchEnv:

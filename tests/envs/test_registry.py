@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from gaitway.envs.registry import list_envs, make_env
+from gaitway.envs.spec import ActionSpec, Component
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.toys.toy_env import Toy, ToyEnv
-from gaitway.envs.vec_env import ActionSpec, Component
 
 
 class Still(Toy):

@@ -8,7 +8,7 @@ import pytest
 
 from gaitway.core.files import finite
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, Drive, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, Drive, EnvSpec, ObservationGroup
 
 GROUP = ObservationGroup("policy", (Component("joints", 2, "rad"), Component("speed", 1, "m/s")), (3,))
 ACTION = ActionSpec("continuous", ("hip", "knee"), (-1.0, -1.0), (1.0, 1.0), unit="rad")

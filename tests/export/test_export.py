@@ -23,7 +23,7 @@ from gaitway.cli.train_config import RECIPES
 from gaitway.core.agent import Agent
 from gaitway.core.files import StateFileError
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.export import folder as export_folder
 from gaitway.export import programs
 from gaitway.export import proof as proof_module

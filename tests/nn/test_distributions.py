@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from torch.testing import assert_close
 
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 from gaitway.nn.distributions import (
     KINDS,
     Bernoulli,

@@ -10,7 +10,7 @@ from gaitway.algorithms.engine import Engine
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.rewards import SOURCES
 from gaitway.rewards.novelty import RandomNetworkDistillation
 from gaitway.rewards.source import Rewards

@@ -9,7 +9,7 @@ from gaitway.algorithms.algorithm import Now
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.rewards import SOURCES
 from gaitway.rewards.sim_hash import PRIMES, SimHash, SimHashReward
 from gaitway.rewards.source import Rewards

@@ -12,7 +12,7 @@ from gaitway.core.seeding import stream
 from gaitway.data.episodes import DatasetError, Episodes
 from gaitway.data.trajectories import Trajectories, TrajectoryWriter
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 from gaitway.runners import collect
 from gaitway.runners.collect import Least, RandomPolicy, Taught, collect_steps, success_metric, successful
 

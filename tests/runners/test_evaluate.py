@@ -8,7 +8,7 @@ import torch
 from gaitway.core.seeding import stream
 from gaitway.envs.gym.env import GymnasiumEnv
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners.evaluate import EvaluationConfig, evaluate, run_episodes
 
 

@@ -13,7 +13,8 @@ import torch
 
 from gaitway.envs.pictures.render import MujocoPainter, rendering_problem
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup, Step, VecEnv
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Step, VecEnv
 from gaitway.runners.film import Episode, frame_rate, record_episode, start_film
 from gaitway.runners.video import VideoWriter
 

@@ -16,7 +16,7 @@ from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, make_env
 from gaitway.cli.train_config import parse
 from gaitway.core.config import ConfigError
 from gaitway.envs.pictures.render import rendering_problem
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.runners import judge as judge_module
 from gaitway.runners.cast import Cast
 from gaitway.runners.encoders import video_problem

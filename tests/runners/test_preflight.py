@@ -13,7 +13,7 @@ from gaitway.cli import look_ahead as ahead_module
 from gaitway.cli.main import main
 from gaitway.core.config import ConfigError
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.runners import preflight as preflight_module
 from gaitway.runners.baselines import Baselines, OutOfTimeError, Score, ZeroPolicy, baseline_instances, play_baselines
 from gaitway.runners.capacity import Need, check_together, stored_bytes

@@ -9,7 +9,7 @@ import pytest
 
 from gaitway.core.files import StateFileError
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.runners.run_folder import RunFolder, RunFolderError
 
 

@@ -10,7 +10,7 @@ from gaitway import OffPolicyRunner, RunnerConfig, make_env
 from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
 from gaitway.core.execution import Execution
 from gaitway.core.seeding import stream
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.skills.hsd3 import HSD3, HSD3Config
 from gaitway.skills.hsd3_policy import HSD3Policy, HSD3PolicyConfig
 from gaitway.skills.skill_file import Skills

@@ -9,7 +9,7 @@ import torch
 from hsd3_cases import make_policy, point_skills
 
 from gaitway import make_env
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.skills.frozen_policy import SkillFileError, component_names, robot_of
 from gaitway.skills.goal_space_policy import feature_columns
 from gaitway.skills.low_level import LowLevel

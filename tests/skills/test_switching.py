@@ -8,7 +8,7 @@ import torch
 from gaitway.agents.switching_policy import SwitchingPolicy, SwitchingPolicyConfig
 from gaitway.core.seeding import stream
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import Component, ObservationGroup
+from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.skills.switching import SwitchingConfig, SwitchingEnsemble
 
 SMALL = SwitchingPolicyConfig(members=3, actor_hidden=(16, 16), critic_hidden=(16, 16))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gaitway.core.seeding import fill
-from gaitway.envs.vec_env import ActionSpec, EnvSpec
+from gaitway.envs.spec import ActionSpec, EnvSpec
 
 
 class ActionRange(nn.Module):

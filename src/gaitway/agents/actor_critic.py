@@ -25,7 +25,8 @@ from gaitway.core.plain import objects_given
 from gaitway.core.transitions import final_rows
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.env_agent import episode_ends
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.functional.sequences import episode_starts
 from gaitway.nn.altered import is_altered
 from gaitway.nn.dense import DenseStack

@@ -9,7 +9,7 @@ from gaitway.agents.branch import MemoryConfig
 from gaitway.agents.observations import Observations
 from gaitway.core.config import configuration
 from gaitway.core.ranges import INCREASING, Count, NotNegative, Positive
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 
 @configuration

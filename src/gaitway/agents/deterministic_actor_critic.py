@@ -20,7 +20,7 @@ from gaitway.core.config import configuration
 from gaitway.core.plain import objects_given
 from gaitway.core.ranges import Count, NotNegative
 from gaitway.core.seeding import fill
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.trunks import Network
 

@@ -25,7 +25,8 @@ from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count
 from gaitway.core.seeding import fill
 from gaitway.core.workspace import Variable
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.nn.multihead import SkillEmbedding
 from gaitway.nn.trunks import Network, SingleLayers, TrunkKind
 

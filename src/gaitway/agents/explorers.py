@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 
 
 class ChoiceExplorer(SeedableAgent):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Feature -> its shape, without batch axes."""

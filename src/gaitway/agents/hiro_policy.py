@@ -22,7 +22,8 @@ from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count
 from gaitway.core.seeding import fill
 from gaitway.core.workspace import Variable
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 
 MEMORY, GOAL, PHASE = "goal/memory", "goal", "goal/phase"
 

@@ -26,7 +26,8 @@ from gaitway.core.ranges import Count, Number, Positive, WholeNumber
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.misfit import misfit_of
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation
+from gaitway.envs.spec import ActionSpec, EnvSpec
+from gaitway.envs.vec_env import Observation
 
 MEMORY = "mutex/memory"
 

@@ -26,7 +26,7 @@ from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.seeding import fill
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.nn.normalise import RunningNorm
 
 

@@ -26,7 +26,8 @@ from gaitway.core.ranges import Count
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.transitions import final_rows
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.nn.altered import is_altered
 from gaitway.nn.head import Head
 from gaitway.nn.mlp import MLP

@@ -13,7 +13,8 @@ from gaitway.agents.observations import StateVariable
 from gaitway.core.agent import Agent, Agents
 from gaitway.core.parts import make_part
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.nn.altered import is_altered
 
 

@@ -29,7 +29,7 @@ from gaitway.agents.value_agents import ObservationInput
 from gaitway.core.agent import Agent
 from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.nn.distributions import Distribution, Head, kl_divergence, make_distribution
 from gaitway.nn.mlp import MLP
 from gaitway.nn.state_dependent_noise import ExplorationWeights, StateDependentNoise

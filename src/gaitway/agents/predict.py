@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation
+from gaitway.envs.spec import ActionSpec, EnvSpec
+from gaitway.envs.vec_env import Observation
 
 Action = int | np.ndarray
 

@@ -13,7 +13,7 @@ from gaitway.core.ranges import WholeNumber
 from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.data.trajectories import TrajectoryWriter
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 
 class Recorder(Agent):

@@ -18,7 +18,8 @@ from gaitway.core.config import configuration
 from gaitway.core.parts import make_part
 from gaitway.core.ranges import Count, NotNegative
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.nn.ensemble import Ensemble, ModuleEnsemble
 from gaitway.nn.trunks import Init, LastInit, Network, SingleLayers, TrunkKind
 

@@ -19,7 +19,7 @@ from gaitway.agents.replay_policy import make_critics
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.nn.ensemble import Ensemble, ModuleEnsemble, constant_twin
 from gaitway.nn.trunks import LastInit, TrunkKind
 

@@ -22,7 +22,7 @@ from gaitway.agents.replay_policy import NetworksConfig, ReplayPolicy, make_acto
 from gaitway.core.config import configuration
 from gaitway.core.plain import objects_given
 from gaitway.core.ranges import INCREASING, Range
-from gaitway.envs.vec_env import ActionSpec, EnvSpec
+from gaitway.envs.spec import ActionSpec, EnvSpec
 from gaitway.functional.soft_losses import squashed_action
 from gaitway.nn.distributions import Head, make_distribution
 from gaitway.nn.ensemble import Ensemble

@@ -19,7 +19,8 @@ from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticCon
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count
 from gaitway.core.seeding import fill
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.nn.ensemble import Ensemble
 from gaitway.nn.trunks import TrunkKind
 

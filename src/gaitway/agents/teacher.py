@@ -26,7 +26,8 @@ from gaitway.core.small_agents import SeedableAgent
 from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Variable, Workspace
 from gaitway.envs.misfit import misfit_of
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 
 ACTION, PARAMS, LATENT = "teacher/action", "teacher/params", "teacher/latent/"
 MEMORY, DRIVER, WEIGHT = "teacher/memory", "teacher/driver", "weight/policy"

@@ -19,7 +19,7 @@ from gaitway.agents.blocks import joined
 from gaitway.agents.observations import Observations, default_groups, input_size
 from gaitway.core.agent import Agent
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.nn.mlp import MLP
 
 

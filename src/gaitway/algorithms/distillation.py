@@ -22,8 +22,8 @@ from gaitway.algorithms.algorithm import Batch, LossTerm, Now
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.estimation import estimation_terms
 from gaitway.algorithms.imitation import Form, Imitation
+from gaitway.algorithms.learning_rates import decayed
 from gaitway.algorithms.memory_noise import MemoryNoise
-from gaitway.algorithms.ppo import decayed
 from gaitway.algorithms.terms import Terms, with_further
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution

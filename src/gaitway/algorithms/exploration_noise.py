@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 
 
 def noise_in_degrees(action: ActionSpec, std: Tensor) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from gaitway.algorithms.algorithm import Batch, Coefficient, DeviceNow, LossTerm
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.estimation import estimation_terms
 from gaitway.algorithms.exploration_noise import noise_in_degrees
-from gaitway.algorithms.ppo import decayed
+from gaitway.algorithms.learning_rates import decayed
 from gaitway.algorithms.terms import Mean, Terms, policy_weight, with_further
 from gaitway.core.config import configuration
 from gaitway.core.execution import Execution

@@ -26,6 +26,7 @@ from gaitway.algorithms.direct_gradient import DirectGradient
 from gaitway.algorithms.engine import Engine, copied_state
 from gaitway.algorithms.estimation import estimation_terms
 from gaitway.algorithms.exploration_noise import noise_in_degrees
+from gaitway.algorithms.learning_rates import adapted_rate, decayed
 from gaitway.algorithms.memory_noise import MemoryNoise
 from gaitway.algorithms.reward_streams import MAIN, RewardGroup, RewardStream, check_groups
 from gaitway.algorithms.terms import (
@@ -396,18 +397,3 @@ def standard_terms(config: PPOConfig, policy: ActorCritic) -> list[LossTerm]:
             raise ValueError("this distribution never leaves the limits; set algorithm.action_bound_coef to 0")
         terms.append(ActionBound(policy.spec.action, config.action_bound_coef))
     return terms + estimation_terms(policy)
-
-
-def decayed(rate: float, schedule: str, fraction: float) -> float:
-    """The rate after `fraction` of the training: a line or a cosine to zero."""
-    kind: Literal["linear", "cosine"] = "cosine" if schedule == "cosine" else "linear"
-    return Schedule(rate, 0.0, over=1.0, kind=kind, unit="fraction")(Now(fraction=fraction))
-
-
-def adapted_rate(rate: Tensor, kl: Tensor, desired: float, bounds: tuple[float, float]) -> Tensor:
-    """rsl_rl's rule, without looking at the numbers: /1.5 above twice the desired KL, *1.5 below half of it (but above
-    zero), unchanged otherwise."""
-    slower = (rate / 1.5).clamp(min=bounds[0])
-    faster = (rate * 1.5).clamp(max=bounds[1])
-    rate = torch.where(kl > 2.0 * desired, slower, rate)
-    return torch.where((kl < 0.5 * desired) & (kl > 0.0), faster, rate)

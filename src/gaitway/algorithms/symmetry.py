@@ -22,7 +22,7 @@ from torch import Tensor
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Batch, DeviceNow, NotNegativeCoefficient
 from gaitway.core.config import did_you_mean
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec
 from gaitway.functional.policy_losses import weighted_mean
 from gaitway.nn.continuous import Gaussian, SquashedGaussian
 

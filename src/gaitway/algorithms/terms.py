@@ -20,7 +20,7 @@ from gaitway.core.config import did_you_mean
 from gaitway.core.ranges import Positive
 from gaitway.core.ranks import here
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 from gaitway.functional.policy_losses import clipped_surrogate, standardise, value_error, weighted_mean
 
 Transform = Callable[[Batch, DeviceNow], Batch]

@@ -30,7 +30,8 @@ from gaitway.data.dataset import DataConfig, Dataset, check_fits
 from gaitway.data.trajectories import Trajectories
 from gaitway.envs.misfit import misfit_of
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import VecEnv
 from gaitway.rewards import SOURCES
 from gaitway.rewards.source import Rewards
 from gaitway.runners.callbacks import CALLBACKS

@@ -9,7 +9,7 @@ from gaitway.cli.build import LoadedPolicy, load_policy
 from gaitway.cli.open_run import open_run
 from gaitway.core.files import StateFileError
 from gaitway.core.schedules import Now, ShareCoefficient, value_at
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.collect import Taught
 

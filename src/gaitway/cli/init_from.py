@@ -24,8 +24,8 @@ from gaitway.cli.train_config import InitConfig, TrainConfig, recipe_of
 from gaitway.core.config import ConfigError
 from gaitway.core.trust import RUN_FILES
 from gaitway.envs.misfit import misfit_of
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.facts import SkillFacts
-from gaitway.envs.vec_env import EnvSpec
 from gaitway.nn.head import Head
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.evolution import EvolutionRunner

@@ -28,8 +28,9 @@ from gaitway.envs.check import check_env
 from gaitway.envs.observation_wrappers import HiddenObservation
 from gaitway.envs.registry import list_envs, make_env
 from gaitway.envs.robots.registry import LEGGED_ROBOTS, ROBOTS, get_legged_robot
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.trials import Trials
-from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.checkpoint import Checkpoints, parameters_sha256
 from gaitway.runners.evaluate import evaluate as evaluate_policy
 from gaitway.runners.evaluate import evaluation_instances

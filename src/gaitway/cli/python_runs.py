@@ -32,7 +32,8 @@ from gaitway.core.plain import plain
 from gaitway.core.seeding import stream
 from gaitway.core.signals import EXIT_INTERRUPT
 from gaitway.core.trust import Origin, check_trusted, speaking
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.export.folder import Format
 from gaitway.export.proof import Proof
 from gaitway.runners.run_folder import RunFolder

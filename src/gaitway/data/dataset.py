@@ -25,7 +25,7 @@ from gaitway.data.episodes import REWARD, DatasetError, Episodes, EpisodeSource
 from gaitway.data.minari_datasets import MinariEpisodes
 from gaitway.data.parkour_datasets import ParkourEpisodes
 from gaitway.data.trajectories import Trajectories
-from gaitway.envs.vec_env import ActionSpec, EnvSpec
+from gaitway.envs.spec import ActionSpec, EnvSpec
 
 log = logging.getLogger("gaitway")
 

@@ -17,7 +17,7 @@ import torch
 from gaitway.core.transitions import OBSERVATION
 from gaitway.data.episodes import REWARD, TERMINATED, TRUNCATED, DatasetError, Episodes
 from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError)
 """What minari and h5py raise on files that are not what they should be."""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from gaitway.core.plain_pickle import PlainPickleError, load_plain
 from gaitway.data.episodes import REWARD, TERMINATED, TRUNCATED, DatasetError, Episodes
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 CHUNK = re.compile(r"traj_(\d+)_(\d+)\.pickle")
 FOLDER = re.compile(r"trajectory_(\d+)")

@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from gaitway.data.cursors import Cursors
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 
 class RecordedEnv(VecEnv):

@@ -29,7 +29,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.data.codecs import Codec
 from gaitway.data.episodes import REWARD, TERMINATED, TRUNCATED, VALID, DatasetError, Episodes
 from gaitway.data.ring import Fields, Variable
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 INDEX, CHUNK = "trajectories", "trajectory chunk"
 FORMAT = 2

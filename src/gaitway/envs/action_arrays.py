@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.envs.vec_env import EnvSpec, check_action
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import check_action
 
 
 class ActionReader:

@@ -18,7 +18,7 @@ import numpy as np
 from gaitway.envs.episode_numbers import EpisodeNumbers
 from gaitway.envs.robots import world
 from gaitway.envs.robots.robot import Robot
-from gaitway.envs.vec_env import ActionSpec, Drive, ObservationGroup, Pooled
+from gaitway.envs.spec import ActionSpec, Drive, ObservationGroup, Pooled
 
 if TYPE_CHECKING:
     from mujoco.batch import Batch, SimulationError

@@ -36,7 +36,8 @@ from gaitway.envs.check_trace import (
     record,
     same,
 )
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 EnvBuilder = Callable[[int, int], VecEnv]
 """(num_envs, seed) -> environment."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.check_trace import Findings, Trace, same
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 
 def check_reset_rows(trace: Trace, valid: Tensor, spec: EnvSpec, findings: Findings) -> None:

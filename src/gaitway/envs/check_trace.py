@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 
 class Findings:

@@ -16,7 +16,8 @@ from torch import Tensor
 from gaitway.core.agent import Agent
 from gaitway.core.seeding import check_seed
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 
 class EnvAgent:

@@ -22,9 +22,10 @@ from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.observation_wrappers import with_group
 from gaitway.envs.robots.robot import Robot, RobotView
 from gaitway.envs.robots.world import ACCELEROMETER
+from gaitway.envs.spec import ObservationGroup
 from gaitway.envs.step_buffers import FAULT_METRIC
 from gaitway.envs.tasks.bisk.features import FEATURES, Features, make_features
-from gaitway.envs.vec_env import Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.envs.wrappers import Wrapper, innermost
 
 FORCE_FIELD = "cfrc_ext"

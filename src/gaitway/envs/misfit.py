@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.facts import compat_of
 from gaitway.envs.tasks.skills.groups import FEATURE_GROUPS
-from gaitway.envs.vec_env import EnvSpec
 
 
 def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str | None:

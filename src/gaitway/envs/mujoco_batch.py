@@ -26,9 +26,10 @@ from gaitway.core.user_code import UserCode, UserCodeError, blamed, place_of
 from gaitway.envs.batch_task import NUMBERS, STAGE_NONE, Arrays, BatchTask, Rows, action_spec
 from gaitway.envs.episode_generator import EpisodeGenerator
 from gaitway.envs.episode_numbers import ALL, EpisodeNumbers
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.step_buffers import FAULT_METRIC, Slots, StepBuffers
 from gaitway.envs.task_rules import EXPECTED, check_drawn, check_frame_skip, check_returned, check_task
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
+from gaitway.envs.vec_env import Observation, Step, VecEnv, check_action
 
 if TYPE_CHECKING:
     from gaitway.envs.pictures.scene import Camera

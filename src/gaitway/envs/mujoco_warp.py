@@ -28,8 +28,9 @@ from gaitway.core.seeding import PURPOSES, instance_seeds
 from gaitway.envs.batch_task import NUMBERS, BatchTask
 from gaitway.envs.episode_numbers import EpisodeNumbers
 from gaitway.envs.mujoco_batch import environment_spec
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.step_buffers import FAULT_METRIC
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv, check_action
+from gaitway.envs.vec_env import Observation, Step, VecEnv, check_action
 from gaitway.envs.warp_capacity import check_memory, probed_capacity, world_bytes
 from gaitway.envs.warp_worlds import (
     CONSTANTS,

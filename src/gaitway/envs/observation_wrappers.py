@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.vec_env import Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.spec import Component, EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.envs.wrappers import Wrapper, columns_of
 
 

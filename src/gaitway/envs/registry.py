@@ -31,10 +31,11 @@ from gaitway.core.seeding import SeedFrom, check_seed
 from gaitway.core.trust import judge_options
 from gaitway.core.user_code import UserCode, UserCodeError, place_of
 from gaitway.envs.gym.registration import NAMESPACE
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.toys.toy_env import ToyEnv
 from gaitway.envs.toys.toys import TOYS
-from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.envs.vec_env import VecEnv
 from gaitway.envs.wrappers import make_wrapper
 
 if TYPE_CHECKING:

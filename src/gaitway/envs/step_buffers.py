@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step
+from gaitway.envs.spec import EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Observation, Step
 
 FAULT_METRIC = "physics_error"
 ALIGNMENT = 64

@@ -13,7 +13,7 @@ from gaitway.core.config import did_you_mean
 from gaitway.core.ranges import Count, WholeNumber, refusal
 from gaitway.core.user_code import UserCodeError, blamed, place_of
 from gaitway.envs.batch_task import BatchTask
-from gaitway.envs.vec_env import ObservationGroup
+from gaitway.envs.spec import ObservationGroup
 
 EXPECTED = {
     "draw": "returns the start of one episode: {'qpos': [nq], 'qvel': [nv]} and what layout_shapes names",

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Actor, VecEnv
 
 FOLLOW = 0.1
 """How far the running mean of a kind moves with each of its trials."""

@@ -21,7 +21,8 @@ from torch import Tensor
 from gaitway.core.config import ConfigError
 from gaitway.core.parts import find_part, make_part
 from gaitway.core.ranges import Count, Number
-from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.spec import EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 
 class Wrapper(VecEnv):

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from gaitway.agents.policy import Policy
 from gaitway.core.agent import Agent, Agents
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation
+from gaitway.envs.spec import ActionSpec, EnvSpec
+from gaitway.envs.vec_env import Observation
 
 ACTION = "action"
 

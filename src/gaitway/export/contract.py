@@ -17,7 +17,7 @@ from torch import nn
 
 from gaitway.core.config import from_config
 from gaitway.core.files import finite
-from gaitway.envs.vec_env import ActionSpec, Component, Drive, EnvSpec, ObservationGroup, with_infinities
+from gaitway.envs.spec import ActionSpec, Component, Drive, EnvSpec, ObservationGroup, with_infinities
 from gaitway.export.acting_step import ACTION, ActingStep, MemoryPort
 from gaitway.export.programs import ExportError
 from gaitway.version import __version__

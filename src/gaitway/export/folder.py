@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gaitway.core.files import atomic_write_json, replacing_folder
-from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Actor, VecEnv
 from gaitway.export.acting_step import ActingStep
 from gaitway.export.contract import CONTRACT, contract_of
 from gaitway.export.programs import ExportError, load_torch, need_onnx, trace, write_onnx, write_torch

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.envs.vec_env import Actor, EnvSpec, Observation, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Actor, Observation, VecEnv
 from gaitway.export.acting_step import ActingStep, limited
 from gaitway.export.programs import ExportError
 

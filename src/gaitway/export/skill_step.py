@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.export.acting_step import ActingStep
 from gaitway.skills.skill_file import Skills
 

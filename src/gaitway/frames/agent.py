@@ -33,7 +33,8 @@ from gaitway.core.agent import Agent
 from gaitway.core.seeding import check_seed
 from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Variable, Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.frames.gymnasium_sources import Source, make_source
 from gaitway.frames.normalise import FrameNormaliser
 from gaitway.frames.sources import MODES

@@ -21,7 +21,8 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.gym.spaces import StepBuffers, resized
 from gaitway.envs.gym.state import restore, snapshot
 from gaitway.envs.gym.vector import EnvFactory, autoreset_mode, facts_of, make_registered, nearest
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 from gaitway.frames.sources import MODES, FrameSource, VecEnvFrames, ignored_rows
 from gaitway.frames.spaces import FrameActions, FrameObservations
 

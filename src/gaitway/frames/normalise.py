@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from gaitway.envs.vec_env import Observation, ObservationGroup
+from gaitway.envs.spec import ObservationGroup
+from gaitway.envs.vec_env import Observation
 from gaitway.nn.normalise import RunningNorm
 
 CLIP = 10.0

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.spec import EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 MODES = ("framed", "compact", "frozen")
 

@@ -22,7 +22,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
-from gaitway.envs.vec_env import EnvSpec, ObservationGroup, VecEnv
+from gaitway.envs.spec import EnvSpec, ObservationGroup
+from gaitway.envs.vec_env import VecEnv
 from gaitway.frames.agent import FrameAgent
 from gaitway.frames.spaces import leaves
 

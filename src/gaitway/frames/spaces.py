@@ -22,7 +22,8 @@ from torch import Tensor
 from gaitway.core.transitions import over_events
 from gaitway.core.workspace import Workspace
 from gaitway.envs.gym.spaces import ActionCodec, ObservationCodec, walk
-from gaitway.envs.vec_env import ActionSpec, Component, Observation, ObservationGroup
+from gaitway.envs.spec import ActionSpec, Component, ObservationGroup
+from gaitway.envs.vec_env import Observation
 
 
 class FrameObservations:

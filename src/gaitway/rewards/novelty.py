@@ -23,7 +23,7 @@ from gaitway.core.ranks import own_stream
 from gaitway.core.seeding import restore_stream, stream
 from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.nn.mlp import MLP
 from gaitway.nn.normalise import RunningNorm
 from gaitway.rewards.reached import judged_groups, reached

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gaitway.agents.observations import Observations, default_groups
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 
 def judged_groups(spec: EnvSpec, groups: Sequence[str]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from gaitway.core.ranges import Count
 from gaitway.core.seeding import stream
 from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.rewards.reached import judged_groups, reached
 from gaitway.rewards.source import When
 

@@ -32,7 +32,7 @@ from gaitway.data.replay import Replay
 from gaitway.envs.motions.clip import MotionError
 from gaitway.envs.motions.features import MotionFeatures
 from gaitway.envs.motions.library import MotionLibrary
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.functional.adversarial import FORMS, gradient_penalty, saturation
 from gaitway.nn.discriminator import Activation, Discriminator
 from gaitway.nn.normalise import RunningNorm

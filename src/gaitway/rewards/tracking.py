@@ -24,7 +24,7 @@ from gaitway.core.workspace import Workspace
 from gaitway.envs.motions.clip import MotionError
 from gaitway.envs.motions.features import MotionFeatures
 from gaitway.envs.motions.library import MotionLibrary
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.rewards.source import When
 
 PHASES = 1024

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.seeding import stream
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, VecEnv
+from gaitway.envs.spec import ActionSpec, EnvSpec
+from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.runners.collect import RandomPolicy
 from gaitway.runners.evaluate import play_episodes
 

@@ -19,7 +19,8 @@ from gaitway.core.workspace import Variable, Workspace
 from gaitway.data.episodes import TRUNCATED, DatasetError, Episodes
 from gaitway.data.trajectories import TrajectoryWriter
 from gaitway.envs.env_agent import EnvAgent
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, VecEnv
+from gaitway.envs.spec import ActionSpec, EnvSpec
+from gaitway.envs.vec_env import Observation, VecEnv
 from gaitway.runners.episodes import EpisodeStatistics
 from gaitway.runners.evaluate import Actor
 from gaitway.runners.upkeep import counted_steps

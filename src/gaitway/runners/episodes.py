@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from gaitway.core.workspace import Workspace
+from gaitway.envs.spec import EVENTS
 from gaitway.envs.step_buffers import FAULT_METRIC
 from gaitway.envs.trials import Trials, TrialStatistics
-from gaitway.envs.vec_env import EVENTS
 from gaitway.functional.policy_losses import weighted_mean
 from gaitway.runners.readout import read_at_once
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, WholeNumber
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.trials import INSTANCES, Trials, run_trials
-from gaitway.envs.vec_env import Actor, EnvSpec, VecEnv
+from gaitway.envs.vec_env import Actor, VecEnv
 
 MANY = 4096
 

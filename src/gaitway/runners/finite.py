@@ -18,7 +18,7 @@ from torch import Tensor
 from gaitway.core.files import StateFileError, atomic_write_json, save_state
 from gaitway.core.user_code import SentenceError
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 log = logging.getLogger("gaitway")
 

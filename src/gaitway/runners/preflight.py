@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gaitway.core.seeding import global_state, set_global_state
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.trials import INSTANCES, Trials
-from gaitway.envs.vec_env import EnvSpec, VecEnv
+from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.baselines import OutOfTimeError, Score, baseline_instances, play_baselines
 from gaitway.runners.capacity import in_words
 from gaitway.runners.forecast import duration_in_words

@@ -248,7 +248,7 @@ class RunFolder:
         return _read_json(self.code)
 
     def read_contract(self) -> dict[str, Any]:
-        from gaitway.envs.vec_env import EnvSpec  # knows torch, which commands that only look do without
+        from gaitway.envs.spec import EnvSpec  # knows torch, which commands that only look do without
 
         contract = _read_json(self.contract)
         try:

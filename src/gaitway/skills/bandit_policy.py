@@ -25,7 +25,8 @@ from gaitway.core.config import configuration
 from gaitway.core.parts import make_part
 from gaitway.core.ranks import here
 from gaitway.core.workspace import Workspace
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.skills.bandits import BANDITS, Bandit
 from gaitway.skills.deciding_policy import DECISION
 from gaitway.skills.goal_space_policy import GoalSpaceConfig, GoalSpacePolicy

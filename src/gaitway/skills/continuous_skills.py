@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gaitway.agents.diayn_policy import DIAYNPolicy
 from gaitway.core.files import load_state
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.skills.frozen_policy import (
     FrozenPolicy,
     Inputs,

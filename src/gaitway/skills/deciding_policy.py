@@ -27,7 +27,8 @@ from gaitway.core.ranges import Count
 from gaitway.core.trust import judge_file, speaker
 from gaitway.core.workspace import Variable
 from gaitway.data.step_rows import Decisions
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.nn.trunks import TrunkKind
 from gaitway.skills.frozen_policy import FrozenPolicy, SkillFileError
 from gaitway.skills.low_level import LowLevel

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gaitway.core.config import did_you_mean
 from gaitway.core.files import save_state
 from gaitway.envs.robots.registry import ROBOTS
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 from gaitway.nn.trunks import Network
 
 Inputs = dict[str, tuple[str, ...]]

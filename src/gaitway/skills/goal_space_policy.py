@@ -20,7 +20,8 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import INCREASING, Count, Share, WholeNumber
 from gaitway.core.seeding import fill
 from gaitway.envs.misfit import heading_option
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.functional.direct_goal_spaces import proposed_goals
 from gaitway.nn.task_goal_critics import TaskGoalCritics
 from gaitway.nn.trunks import Network, SingleLayers

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from gaitway.core.config import configuration
 from gaitway.core.seeding import fill
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.skills.goal_space_policy import GoalSpaceConfig, GoalSpacePolicy
 from gaitway.skills.skill_file import Skills
 

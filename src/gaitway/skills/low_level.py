@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import did_you_mean
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.skills.frozen_policy import FrozenPolicy, SkillFileError, component_names, robot_of
 
 Frozen = TypeVar("Frozen", bound=FrozenPolicy)

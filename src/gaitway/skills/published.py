@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.registry import make_env
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import groups_of
-from gaitway.envs.vec_env import EnvSpec
 from gaitway.skills.frozen_policy import Architecture, SkillFileError, component_names
 
 INPUTS = ("desired_goal", "observation", "task")

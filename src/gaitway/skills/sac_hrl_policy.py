@@ -17,7 +17,8 @@ from gaitway.core.config import configuration
 from gaitway.core.files import StateFileError
 from gaitway.core.ranges import INCREASING
 from gaitway.core.seeding import fill
-from gaitway.envs.vec_env import EnvSpec, Observation
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation
 from gaitway.skills.continuous_skills import ContinuousSkills
 from gaitway.skills.deciding_policy import DecidingConfig, DecidingPolicy, frozen_skills
 from gaitway.skills.frozen_policy import SkillFileError

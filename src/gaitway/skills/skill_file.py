@@ -18,9 +18,9 @@ import numpy as np
 from torch import Tensor
 
 from gaitway.core.files import load_state
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations, rank
-from gaitway.envs.vec_env import EnvSpec
 from gaitway.skills.frozen_policy import (
     FrozenPolicy,
     SkillFileError,

@@ -18,7 +18,7 @@ from gaitway.envs.foreign.manager_env import ManagerEnv
 from gaitway.envs.foreign.rsl_rl_env import as_rsl_rl_env, with_mirror_images
 from gaitway.envs.foreign.tensor_env import TensorEnv
 from gaitway.envs.registry import make_env
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*final_observations. previous")
 RIGHT = torch.ones(4, 1)

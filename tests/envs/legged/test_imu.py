@@ -16,10 +16,10 @@ from gaitway import make_env
 from gaitway.cli.main import main
 from gaitway.envs.legged.frame import Frame, RobotTensors, moved_to, rotate
 from gaitway.envs.robots.pup import PUP4, PUP12
+from gaitway.envs.spec import EnvSpec, Imu
 from gaitway.envs.tasks.legged.making import make_legged
 from gaitway.envs.tasks.legged.model import robot_tensors
 from gaitway.envs.tasks.legged.task import LeggedTask
-from gaitway.envs.vec_env import EnvSpec, Imu
 from gaitway.rewards.style import StyleReward
 
 NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "noise": 0.0, "pushes": {"kick_seconds": None}}

@@ -12,7 +12,7 @@ from legged_cases import frame_of
 from gaitway import make_env
 from gaitway.envs.legged.frame import Substeps
 from gaitway.envs.legged.metrics import figures, landed, measure_names, measures, touch_phases
-from gaitway.envs.vec_env import EnvSpec, Pooled
+from gaitway.envs.spec import EnvSpec, Pooled
 from gaitway.runners.evaluate import run_episodes
 
 NAMES = measure_names(4)

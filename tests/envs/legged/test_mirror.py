@@ -29,8 +29,8 @@ from gaitway.envs.robots.legged import LeggedView, RobotError
 from gaitway.envs.robots.legged import Mirror as RobotMirror
 from gaitway.envs.robots.pup import PUP12
 from gaitway.envs.robots.registry import LEGGED_ROBOTS, get_legged_robot
+from gaitway.envs.spec import Imu
 from gaitway.envs.tasks.legged.making import make_legged
-from gaitway.envs.vec_env import Imu
 from gaitway.runners.on_policy import OnPolicyRunner
 from gaitway.runners.runner_config import RunnerConfig
 

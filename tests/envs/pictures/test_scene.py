@@ -13,7 +13,7 @@ from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.pictures.render import rendering_problem
 from gaitway.envs.pictures.scene import Camera, CameraError, Scene, cameras, native_task
 from gaitway.envs.robots.robot import Robot
-from gaitway.envs.vec_env import Component, ObservationGroup
+from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.envs.wrappers import make_wrapper
 
 needs_gl = pytest.mark.skipif(rendering_problem() is not None, reason=str(rendering_problem()))

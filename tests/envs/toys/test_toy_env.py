@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from gaitway.envs.spec import ActionSpec, Component
 from gaitway.envs.toys.toy_env import Toy, ToyEnv
 from gaitway.envs.toys.toys import TOYS
-from gaitway.envs.vec_env import ActionSpec, Component
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from gaitway.core.user_code import UserCodeError
-from gaitway.envs.vec_env import Component, ObservationGroup
+from gaitway.envs.spec import Component, ObservationGroup
 
 Terms = Mapping[str, Mapping[str, int | Sequence[int]]]
 """{group: {piece: shape}}, the pieces in the order in which they lie in the group."""

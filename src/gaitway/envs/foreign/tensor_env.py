@@ -24,7 +24,8 @@ from gaitway.core.user_code import UserCodeError
 from gaitway.envs.foreign.groups import Terms, as_groups, described, split, tensors_of
 from gaitway.envs.foreign.rsl_rl_env import RslRlEnv
 from gaitway.envs.gym.env import derived_seed
-from gaitway.envs.vec_env import ActionSpec, EnvSpec, Observation, Step, VecEnv, check_action
+from gaitway.envs.spec import ActionSpec, EnvSpec
+from gaitway.envs.vec_env import Observation, Step, VecEnv, check_action
 
 PREVIOUS = (
     "{id} does not tell final observations; at the end of an episode the observation before the last step stands in "

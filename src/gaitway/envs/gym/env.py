@@ -38,7 +38,8 @@ from gaitway.envs.gym.vector import (
     facts_of,
     make_vector,
 )
-from gaitway.envs.vec_env import EnvSpec, Observation, Step, VecEnv
+from gaitway.envs.spec import EnvSpec
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 OBJECT_BYTES, PROCESS_BYTES = 20_000, 50_000_000
 """What the smallest environments take: CartPole with its wrappers and spaces, and a process that imports gymnasium."""

@@ -26,8 +26,9 @@ from gymnasium import Space, spaces
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from gaitway.envs.spec import ActionSpec, Component, ObservationGroup
 from gaitway.envs.step_buffers import moved
-from gaitway.envs.vec_env import ActionSpec, Component, Observation, ObservationGroup, Step
+from gaitway.envs.vec_env import Observation, Step
 
 NUMPY_DTYPES = (torch.float16, torch.float32, torch.float64)
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gaitway.envs.legged.frame import Frame, norm
-from gaitway.envs.vec_env import Pooled
+from gaitway.envs.spec import Pooled
 
 GRAVITY = 9.81
 FLIGHT = 0.04

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gaitway.envs.legged.gaits import OFFSETS
-from gaitway.envs.vec_env import Imu
+from gaitway.envs.spec import Imu
 
 VECTOR, TURN, COMMAND = (1, -1, 1), (-1, 1, -1), (1, -1, -1)
 VELOCITIES = ("lin_vel", "lin_vel_true", "lin_vel_unscaled")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gaitway.core.config import did_you_mean
 from gaitway.envs.legged.frame import Frame, RobotTensors, rotate_back
-from gaitway.envs.vec_env import Component, ObservationGroup
+from gaitway.envs.spec import Component, ObservationGroup
 
 CLIP = 100.0
 FORCE_LIMIT = 200.0

@@ -28,7 +28,7 @@ from gaitway.envs.batch_task import BatchTask, Rows
 from gaitway.envs.motions.clip import Clip, Frames, MotionError, columns_of
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.motions.skeleton import Skeleton, robot_name
-from gaitway.envs.vec_env import Component, EnvSpec
+from gaitway.envs.spec import Component, EnvSpec
 from gaitway.functional.rotations import rotate_back
 
 GROUP = "amp"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gaitway.envs.vec_env import EnvSpec
+from gaitway.envs.spec import EnvSpec
 
 logger = logging.getLogger(__name__)
 

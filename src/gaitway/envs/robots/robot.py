@@ -18,7 +18,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from gaitway.envs.vec_env import Component
+from gaitway.envs.spec import Component
 
 ALL = slice(None)
 Index = slice | np.ndarray

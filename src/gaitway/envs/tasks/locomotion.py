@@ -21,9 +21,9 @@ from gaitway.core.ranges import NotNegative, WholeNumber
 from gaitway.envs.batch_task import Arrays, BatchTask, Rows
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import as_index, position_components, velocity_components
+from gaitway.envs.spec import ObservationGroup
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tensor_task import TensorTask
-from gaitway.envs.vec_env import ObservationGroup
 
 HEIGHT_RANGES = {"walker": (0.6, 1.2), "humanoid": (0.59, 1.19)}
 """Torso heights (m) that earn nothing and everything: the same shares of the height at which each robot stands straight

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from gaitway.envs.spec import ActionSpec, Component
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.skills.facts import skill_facts
 from gaitway.envs.tasks.skills.goal_logic import METRICS, GoalLogic, GoalModel
@@ -33,7 +34,6 @@ from gaitway.envs.tasks.skills.goals import SEED_LIMIT
 from gaitway.envs.tasks.skills.groups import observation_groups
 from gaitway.envs.tasks.skills.options import PointSkillConfig
 from gaitway.envs.toys.toy_env import Toy
-from gaitway.envs.vec_env import ActionSpec, Component
 
 ALL = slice(None)
 Z, HEADING = 2, 3

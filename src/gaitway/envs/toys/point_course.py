@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from gaitway.core.ranges import Count
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.skills.goal_spaces import POINT_BODY
 from gaitway.envs.toys.point import BODY_UNITS, DT, MAX_TILT, POSITION, TILT, ZERO_RATES, PointBot, moved, write_body
 from gaitway.envs.toys.toy_env import Toy
-from gaitway.envs.vec_env import Component
 
 GATE, BAR = 0.5, 1.0
 """Metres from gate to gate, and from bar to bar."""

@@ -19,8 +19,9 @@ from torch import Tensor
 from gaitway.core.seeding import EpisodeStreams
 from gaitway.envs.action_arrays import ActionReader
 from gaitway.envs.episode_generator import EpisodeGenerator
+from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 from gaitway.envs.step_buffers import StepBuffers
-from gaitway.envs.vec_env import ActionSpec, Component, EnvSpec, Observation, ObservationGroup, Step, VecEnv
+from gaitway.envs.vec_env import Observation, Step, VecEnv
 
 Groups = dict[str, tuple[Component, ...]]
 _NUMPY_DTYPE: dict[torch.dtype, type[np.floating]] = {

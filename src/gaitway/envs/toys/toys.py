@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from gaitway.core.ranges import Count, NotNegative, WholeNumber
+from gaitway.envs.spec import ActionSpec, Component
 from gaitway.envs.toys.point import PointBot
 from gaitway.envs.toys.point_course import COURSES
 from gaitway.envs.toys.toy_env import Toy
-from gaitway.envs.vec_env import ActionSpec, Component
 
 Array = np.ndarray
 Reached = tuple[Array, Array, Array]

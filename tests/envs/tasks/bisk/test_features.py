@@ -19,6 +19,7 @@ from gaitway.envs.registry import make_env
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import ROBOTS, get_robot
 from gaitway.envs.robots.robot import RobotView
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.bisk.features import (
     FEET,
     heading_of,
@@ -27,7 +28,6 @@ from gaitway.envs.tasks.bisk.features import (
     say_original_heading,
     twist_and_swing,
 )
-from gaitway.envs.vec_env import EnvSpec
 
 ALL = slice(None)
 ROWS = np.array([1, 4, 5])

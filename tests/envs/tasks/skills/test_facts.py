@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from skill_cases import make_skills
 
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import (
     HUMANOID_BODYFEET,
@@ -18,7 +19,6 @@ from gaitway.envs.tasks.skills.goal_spaces import (
     groups_of,
     rank,
 )
-from gaitway.envs.vec_env import EnvSpec
 
 
 @pytest.mark.parametrize("robot", ["walker", "humanoidpc"])

@@ -19,7 +19,7 @@ from gaitway.envs.legged.terrain.levels import CLEAN, UNKNOWN, first_level, grad
 from gaitway.envs.legged.terrain.obstacles import ID
 from gaitway.envs.legged.terrain.tiles import Tiles
 from gaitway.envs.legged.terrain.track import BLOCK, SOLID, Track
-from gaitway.envs.vec_env import Pooled
+from gaitway.envs.spec import Pooled
 
 INFO = 3
 """Numbers of `engaging_block` besides its one-hot."""

@@ -12,7 +12,7 @@ from gaitway.envs.legged.kinematics import CLEARANCE
 from gaitway.envs.motions.lowest import LowestPoints, touching_geoms
 from gaitway.envs.robots.legged.robot import LeggedRobot, Mirror, RobotError, find_one
 from gaitway.envs.robots.robot import BALL, FREE, HINGE, SLIDE, mirror_sign
-from gaitway.envs.vec_env import Drive, Imu
+from gaitway.envs.spec import Drive, Imu
 
 LEVEL = 1.0 - 1e-6
 """How much of the y axis a planar robot's IMU shares with the base, at least."""

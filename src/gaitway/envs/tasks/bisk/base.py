@@ -30,9 +30,9 @@ from gaitway.envs.episode_numbers import ALL
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
+from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.bisk.features import HEADINGS, Features, make_features
-from gaitway.envs.vec_env import Component, ObservationGroup
 
 FIXED = "-fixed"
 CORRECTIONS: Mapping[str, Any] = {"pole_velocity": True, "heading": "corrected"}

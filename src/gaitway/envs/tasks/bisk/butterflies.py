@@ -30,9 +30,9 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, Number, Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import BiskConfig, between
 from gaitway.envs.tasks.bisk.open_floor import FloorTask, add_mark, put_mark
-from gaitway.envs.vec_env import Component
 
 RADIUS = 0.1
 """Of a butterfly (m)."""

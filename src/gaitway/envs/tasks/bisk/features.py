@@ -25,7 +25,7 @@ import numpy as np
 
 from gaitway.core.config import did_you_mean
 from gaitway.envs.robots.robot import Index, Robot, RobotView, position_components, velocity_components
-from gaitway.envs.vec_env import Component
+from gaitway.envs.spec import Component
 
 log = logging.getLogger("gaitway")
 

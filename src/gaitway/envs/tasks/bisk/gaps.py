@@ -23,9 +23,9 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import NotNegative, Positive
 from gaitway.envs.batch_task import STAGE_POSITION, Arrays, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import FALL_REWARD, between, check_range
 from gaitway.envs.tasks.bisk.corridor import CorridorConfig, CorridorTask
-from gaitway.envs.vec_env import Component
 
 COUNT = 200
 BASE = (-8.0, 4.0)

@@ -25,8 +25,8 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import NotNegative, Positive, WholeNumber
 from gaitway.envs.batch_task import STAGE_POSITION, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import SHAPED, BiskConfig, BiskTask, between
-from gaitway.envs.vec_env import Component
 
 BALL_RADIUS, BALL_MASS = 0.15, 0.1
 BALL_DROP = 0.1

@@ -24,9 +24,9 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import ALL, between, check_range
 from gaitway.envs.tasks.bisk.corridor import CorridorConfig, CorridorTask
-from gaitway.envs.vec_env import Component
 
 COUNT = 200
 START = 1.0

@@ -17,6 +17,7 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Positive
 from gaitway.envs.batch_task import STAGE_POSITION, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import between, check_range
 from gaitway.envs.tasks.bisk.hurdles import (
     BAR_RADIUS,
@@ -28,7 +29,6 @@ from gaitway.envs.tasks.bisk.hurdles import (
     hurdle_heights,
     obstacle_components,
 )
-from gaitway.envs.vec_env import Component
 
 BAR_RANGE = 0.3
 """Bars hang up to this much (m) above the lowest height."""

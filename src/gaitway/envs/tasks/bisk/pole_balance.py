@@ -26,8 +26,8 @@ from gaitway.core.ranges import Count, Positive
 from gaitway.envs.batch_task import Rows
 from gaitway.envs.robots import world
 from gaitway.envs.robots.robot import as_index
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import BiskConfig, BiskTask, between
-from gaitway.envs.vec_env import Component
 
 FEET = {
     "walker": ("torso", 0.3, 0.05),

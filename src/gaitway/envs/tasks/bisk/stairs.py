@@ -20,9 +20,9 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, Positive
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import between, check_range
 from gaitway.envs.tasks.bisk.corridor import CorridorConfig, CorridorTask
-from gaitway.envs.vec_env import Component
 
 START = 3.0
 """Where the first step begins (m)."""

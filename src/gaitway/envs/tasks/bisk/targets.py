@@ -26,9 +26,9 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, Positive, Range
 from gaitway.envs.batch_task import Arrays, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import SHAPED, between, check_range
 from gaitway.envs.tasks.bisk.open_floor import FloorTask, ShapedConfig, add_mark, put_mark
-from gaitway.envs.vec_env import Component
 
 NUM_DRAWN = 64
 """Targets of an episode of `gototargets`."""

@@ -30,9 +30,9 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, Number, Positive
 from gaitway.envs.batch_task import STAGE_VELOCITY, Arrays, Rows
 from gaitway.envs.robots import world
+from gaitway.envs.spec import Component
 from gaitway.envs.tasks.bisk.base import ALL, SHAPED, BiskConfig, between
 from gaitway.envs.tasks.bisk.open_floor import FloorTask, ShapedConfig, add_arrow, put_arrow
-from gaitway.envs.vec_env import Component
 
 NUM_DRAWN = 64
 """Velocities of an episode."""

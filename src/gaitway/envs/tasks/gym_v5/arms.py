@@ -15,9 +15,9 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import Count, NotNegative, Number, WholeNumber
 from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record
 from gaitway.envs.robots.robot import position_components, velocity_components
+from gaitway.envs.spec import Component
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.gym_v5.runners import GymConfig, GymTask, noisy_state, sum_of_squares
-from gaitway.envs.vec_env import Component
 
 
 @configuration(kw_only=True)

@@ -26,6 +26,7 @@ from gaitway.core.config import configuration
 from gaitway.core.ranges import INCREASING, Limit, NotNegative, Number, WholeNumber
 from gaitway.envs.batch_task import STAGE_ACCELERATION, Arrays, Rows, record
 from gaitway.envs.robots.world import add_accelerometer
+from gaitway.envs.spec import Component
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.gym_v5.runners import (
     GymConfig,
@@ -36,7 +37,6 @@ from gaitway.envs.tasks.gym_v5.runners import (
     sum_of_squares,
     within,
 )
-from gaitway.envs.vec_env import Component
 
 HIDDEN_POSITIONS = 2
 """x and y of the free joint, left out of the observation unless asked for."""

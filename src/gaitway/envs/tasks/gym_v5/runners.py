@@ -23,8 +23,8 @@ from gaitway.core.ranges import INCREASING, Count, Limit, NotNegative, Number, W
 from gaitway.envs.batch_task import Arrays, BatchTask, Rows
 from gaitway.envs.robots.robot import position_components, velocity_components
 from gaitway.envs.robots.world import compile_model
+from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.envs.task_options import resolve_options
-from gaitway.envs.vec_env import Component, ObservationGroup
 
 VELOCITY_LIMIT = 10.0
 """Hopper and Walker2d show joint velocities clipped to this (m/s or rad/s)."""

@@ -27,8 +27,8 @@ from gaitway.envs.legged.terrain.tiles import Tiles
 from gaitway.envs.legged.terrain.track import PER_BLOCK, PIT, Track
 from gaitway.envs.robots import world
 from gaitway.envs.robots.legged import FEET, LINKS, TERRAIN, LeggedView, RobotError
+from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.envs.tasks.legged.model import LIKE, robot_of
-from gaitway.envs.vec_env import Component, ObservationGroup
 
 BODY_FIELDS = ("xpos", "xquat", "cvel", "subtree_com")
 """What tells where points of a robot are, and how fast."""

@@ -17,7 +17,7 @@ from gaitway.envs.legged.gaits import OFFSETS, Gait
 from gaitway.envs.legged.kinematics import FootChains
 from gaitway.envs.robots.legged import LeggedRobot, LeggedView, RobotError
 from gaitway.envs.robots.registry import get_legged_robot
-from gaitway.envs.vec_env import ActionSpec
+from gaitway.envs.spec import ActionSpec
 
 POSE_WEIGHTS = (1.0, 1.0, 0.1)
 """Of hip, thigh and calf in the term `pose`."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gaitway.core.config import did_you_mean
+from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.goal_logic import GoalLogic
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations
 from gaitway.envs.tasks.skills.goals import TaskSet
-from gaitway.envs.vec_env import EnvSpec
 
 _NUMBER = (int, float)
 _PLAIN: dict[str, type | tuple[type, ...]] = {

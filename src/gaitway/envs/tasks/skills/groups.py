@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.envs.tasks.skills.goals import TaskSet
 from gaitway.envs.tasks.skills.options import SkillConfig
-from gaitway.envs.vec_env import Component, ObservationGroup
 
 FEATURE_GROUPS = ("desired_goal", "gs_observation")
 """Groups in which goal features are, feet among them."""

@@ -50,6 +50,7 @@ from gaitway.envs.episode_numbers import ALL
 from gaitway.envs.robots import world
 from gaitway.envs.robots.registry import get_robot
 from gaitway.envs.robots.robot import RobotView
+from gaitway.envs.spec import Component
 from gaitway.envs.task_options import resolve_options
 from gaitway.envs.tasks.bisk.features import FEET, Features, make_features
 from gaitway.envs.tasks.skills.facts import skill_facts
@@ -59,7 +60,6 @@ from gaitway.envs.tasks.skills.goals import SEED_LIMIT
 from gaitway.envs.tasks.skills.groups import observation_groups
 from gaitway.envs.tasks.skills.marks import add_goal_marks, put_goal_marks
 from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig
-from gaitway.envs.vec_env import Component
 
 
 class SkillTask(SettledTask):
