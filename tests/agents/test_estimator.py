@@ -157,7 +157,7 @@ class TestLoss:
         half = torch.arange(36).view(9, 4) % 2 == 0
         weighted, _ = term(batch | outputs | {"weight": half.float()}, DeviceNow(torch.device("cpu")))
         if name == "mse_loss":
-            assert float(weighted) == pytest.approx(float(square.sum(-1)[half].mean()), rel=1e-5)
+            assert float(weighted.detach()) == pytest.approx(float(square.sum(-1)[half].mean()), rel=1e-5)
             late = scale(ws["env/obs/critic"][1:10, :, 1:3])
             turned = batch["estimate/velocity/target"].flip(-1)
             for twin in (late, turned):

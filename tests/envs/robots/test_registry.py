@@ -19,7 +19,7 @@ def test_registry() -> None:
         get_robot("HumanoidPC")
 
 
-@pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
+@pytest.mark.parametrize("robot", [get_robot(name) for name in ROBOTS], ids=ROBOTS)
 def test_model_holds_the_robot_alone(robot) -> None:
     model = robot.spec().compile()
     assert not (model.geom_bodyid == 0).any()
@@ -49,7 +49,7 @@ def test_what_is_read_from_the_file(name, sizes, height, forward, horizontal, pi
     assert robot.torso == "torso"
 
 
-@pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
+@pytest.mark.parametrize("robot", [get_robot(name) for name in ROBOTS], ids=ROBOTS)
 def test_a_batch_is_a_loop(robot) -> None:
     """60 control steps of random actions; one MjData runs the instances one after the other."""
     steps, instances = 60, 3

@@ -29,7 +29,7 @@ def pole_walker() -> mujoco.MjModel:
     return spec.compile()
 
 
-@pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
+@pytest.mark.parametrize("robot", [get_robot(name) for name in ROBOTS], ids=ROBOTS)
 def test_first_state_noise(robot) -> None:
     states = [robot.draw_state(np.random.default_rng(seed)) for seed in range(500)]
     qpos, qvel = (np.array(part) for part in zip(*states, strict=True))
@@ -58,7 +58,7 @@ def test_order_of_draws() -> None:
     np.testing.assert_array_equal(qvel, expected_qvel)
 
 
-@pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
+@pytest.mark.parametrize("robot", [get_robot(name) for name in ROBOTS], ids=ROBOTS)
 def test_many_first_states_are_those_of_one_after_the_other(robot) -> None:
     generator = np.random.default_rng(5)
     numbers = [(generator.random(robot.nq), generator.standard_normal(robot.nv)) for _ in range(20)]
@@ -70,7 +70,7 @@ def test_many_first_states_are_those_of_one_after_the_other(robot) -> None:
         np.testing.assert_array_equal(qvel[row], expected_qvel)
 
 
-@pytest.mark.parametrize("robot", map(get_robot, ROBOTS), ids=ROBOTS)
+@pytest.mark.parametrize("robot", [get_robot(name) for name in ROBOTS], ids=ROBOTS)
 def test_upright_is_what_the_simulator_says(robot) -> None:
     model = robot.spec().compile()
     data = mujoco.MjData(model)
