@@ -42,8 +42,9 @@ from gaitway.agents.actor_critic import ActorCritic, ActorCriticConfig
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.ppo import PPO, PPOConfig
 from gaitway.core.execution import Execution, ExecutionConfig
-from gaitway.envs.motions.clip import Clip, make_frames
+from gaitway.envs.motions.clip import Clip
 from gaitway.envs.motions.features import MotionFeatures
+from gaitway.envs.motions.frames import make_frames
 from gaitway.envs.spec import Component, ObservationGroup
 from gaitway.envs.vec_env import Observation, Step
 from gaitway.functional.adversarial import Form

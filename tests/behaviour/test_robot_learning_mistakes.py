@@ -8,7 +8,8 @@ import pytest
 from gaitway.cli import training
 from gaitway.cli.main import main
 from gaitway.core.files import load_state, save_state
-from gaitway.envs.motions.clip import KIND, Clip, make_frames
+from gaitway.envs.motions.clip import KIND, Clip
+from gaitway.envs.motions.frames import make_frames
 
 SMALL = ["env.num_envs=4", "algorithm.rollout_steps=8", "total_steps=32", "evaluation.episodes=1",
          "evaluation.max_steps=5", "agent.actor_hidden=[8]", "agent.critic_hidden=[8]"]  # fmt: skip

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from gaitway.envs.motions.clip import Clip, make_frames
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import make_frames
 from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.envs.robots.registry import get_robot
 from gaitway.functional.rotations import about

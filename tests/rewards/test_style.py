@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from gaitway.algorithms.algorithm import Now
 from gaitway.core.workspace import Workspace
-from gaitway.envs.motions.clip import Clip, MotionError, make_frames
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import MotionError, make_frames
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.registry import make_env
 from gaitway.nn.normalise import RunningNorm

@@ -10,7 +10,8 @@ from torch.testing import assert_close
 from gaitway.agents.actor_critic import ActorCritic
 from gaitway.algorithms.algorithm import Now
 from gaitway.algorithms.ppo import PPO, PPOConfig
-from gaitway.envs.motions.clip import Clip, MotionError, make_frames
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import MotionError, make_frames
 from gaitway.envs.registry import make_env
 from gaitway.rewards.tracking import TrackingReward
 from gaitway.runners.on_policy import OnPolicyRunner

@@ -267,7 +267,7 @@ def motion_record(options: argparse.Namespace) -> int:
 def _recorded(player: Player, options: argparse.Namespace, commands: Sequence[Any], number: int) -> Clip:
     """The clip of one of several commands. Those of the same command begin differently, and share its weight."""
     from gaitway.cli.steering import Steering
-    from gaitway.envs.motions.clip import MotionError
+    from gaitway.envs.motions.frames import MotionError
     from gaitway.envs.motions.generate import motion_facts
     from gaitway.envs.motions.recording import record
 
@@ -338,7 +338,8 @@ def described(clip: Clip, path: str) -> dict[str, Any]:
 
 
 def _read(options: argparse.Namespace, path: str) -> Clip:
-    from gaitway.envs.motions.importers import Reading, read_motion
+    from gaitway.envs.motions.importers.read import read_motion
+    from gaitway.envs.motions.importers.reading import Reading
 
     reading = Reading(
         options.format, options.joints, options.bodies, options.root, options.quaternion, options.fps, options.loop
@@ -346,7 +347,7 @@ def _read(options: argparse.Namespace, path: str) -> Clip:
     named = getattr(options, "robot", None)
     if reading.joints is None and named is not None and Path(path).suffix == ".npz":
         # files without names have the joints of their robot in its order
-        from gaitway.envs.motions.clip import MotionError
+        from gaitway.envs.motions.frames import MotionError
         from gaitway.envs.motions.skeleton import Skeleton
 
         try:

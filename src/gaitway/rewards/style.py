@@ -29,8 +29,8 @@ from gaitway.core.seeding import named_sequence, restore_stream, stream
 from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
 from gaitway.data.replay import Replay
-from gaitway.envs.motions.clip import MotionError
 from gaitway.envs.motions.features import MotionFeatures
+from gaitway.envs.motions.frames import MotionError
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.spec import EnvSpec
 from gaitway.functional.adversarial import FORMS, gradient_penalty, saturation

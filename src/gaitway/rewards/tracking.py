@@ -21,8 +21,8 @@ from gaitway.core.config import did_you_mean
 from gaitway.core.ranges import Positive
 from gaitway.core.transitions import final_observations
 from gaitway.core.workspace import Workspace
-from gaitway.envs.motions.clip import MotionError
 from gaitway.envs.motions.features import MotionFeatures
+from gaitway.envs.motions.frames import MotionError
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.spec import EnvSpec
 from gaitway.rewards.source import When

@@ -10,7 +10,8 @@ import pytest
 from gaitway.cli.main import main
 from gaitway.envs.motions.amp_files import write_amp
 from gaitway.envs.motions.clip import Clip
-from gaitway.envs.motions.importers import Reading, read_motion
+from gaitway.envs.motions.importers.read import read_motion
+from gaitway.envs.motions.importers.reading import Reading
 from gaitway.envs.motions.library import MotionLibrary
 
 

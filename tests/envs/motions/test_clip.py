@@ -12,8 +12,10 @@ import torch
 from motion_cases import Z, make_clip
 
 from gaitway.core.files import StateFileError, save_state
-from gaitway.envs.motions.clip import Clip, Frames, Mirror, MotionError, make_frames, other_side
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import Frames, MotionError, make_frames
 from gaitway.envs.motions.library import MotionLibrary
+from gaitway.envs.motions.mirror import Mirror, other_side
 from gaitway.functional.rotations import about, angle_about, product
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from motion_cases import make_clip, walk
 
-from gaitway.envs.motions.clip import Clip, MotionError, make_frames
+from gaitway.envs.motions.clip import Clip
 from gaitway.envs.motions.features import MotionFeatures
+from gaitway.envs.motions.frames import MotionError, make_frames
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.envs.registry import make_env

@@ -9,8 +9,9 @@ import torch
 from gaitway import make_env
 from gaitway.cli.main import main
 from gaitway.envs.motions import generate
-from gaitway.envs.motions.clip import Clip, MotionError
+from gaitway.envs.motions.clip import Clip
 from gaitway.envs.motions.features import MotionFeatures
+from gaitway.envs.motions.frames import MotionError
 from gaitway.envs.motions.generate import GAITS, commands_of, kinematic, replayed, velocity_of
 from gaitway.envs.motions.library import MotionLibrary
 

@@ -9,8 +9,11 @@ import pickle
 import numpy as np
 import pytest
 
-from gaitway.envs.motions.clip import MotionError
-from gaitway.envs.motions.importers import HUMANOID3D, LEG_FEET, LEG_JOINTS, Reading, read_motion
+from gaitway.envs.motions.frames import MotionError
+from gaitway.envs.motions.importers.amp import LEG_FEET, LEG_JOINTS
+from gaitway.envs.motions.importers.deepmimic import HUMANOID3D
+from gaitway.envs.motions.importers.read import read_motion
+from gaitway.envs.motions.importers.reading import Reading
 
 
 def matrix(w, x, y, z):

@@ -10,7 +10,7 @@ import pytest
 from motion_cases import make_clip, walk
 
 from gaitway.envs.motions.check import check_clip, lowest_points, velocity_errors
-from gaitway.envs.motions.clip import MotionError
+from gaitway.envs.motions.frames import MotionError
 from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.envs.registry import make_env
 from gaitway.envs.robots.registry import get_robot

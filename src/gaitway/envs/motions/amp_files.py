@@ -2,7 +2,7 @@
 
 A row is the root's place and quaternion x y z w, joints, feet in the root's frame, the root's velocity and turn in its
 own frame, speeds of joints, and of feet in the root's frame: 61 numbers for a quadruped, whose legs stand in the order
-of these files, FR FL RR RL. `importers.py` reads them back.
+of these files, FR FL RR RL. `importers/amp.py` reads them back.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from gaitway.core.files import atomic_write_json
-from gaitway.envs.motions.clip import Clip, MotionError, columns_of
-from gaitway.envs.motions.importers import LEG_FEET, LEG_JOINTS
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import MotionError, columns_of
+from gaitway.envs.motions.importers.amp import LEG_FEET, LEG_JOINTS
 from gaitway.functional.rotations import rotate_back
 
 SUFFIXES = (".txt", ".json")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from gaitway.envs.motions.clip import VELOCITIES, Clip, with_velocities
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import VELOCITIES, with_velocities
 from gaitway.envs.motions.lowest import LowestPoints, touching_geoms
 from gaitway.envs.motions.skeleton import Skeleton
 from gaitway.functional.rotations import inverse, product, rotation_vector

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,74 +23,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from gaitway.core.config import did_you_mean
 from gaitway.core.files import load_state, save_state, tensors_sha256
+from gaitway.envs.motions.frames import (
+    FIELDS,
+    NAMES_OF,
+    ROTATIONS,
+    ROUNDING,
+    VELOCITIES,
+    Frames,
+    MotionError,
+    columns_of,
+    reordered_quaternions,
+    sample,
+    with_velocities,
+)
+from gaitway.envs.motions.mirror import Mirror
 from gaitway.functional.rotations import (
     continuous,
-    inverse,
     normalised,
-    product,
-    rotation_vector,
-    slerp,
 )
 
 KIND = "motion"
-QUATERNION_ORDERS = {"wxyz": (0, 1, 2, 3), "xyzw": (3, 0, 1, 2)}
-"""Order of a quaternion's numbers in a file -> where w, x, y and z are."""
 UNITS = {"length": "m", "angle": "rad", "time": "s"}
-ROUNDING = 1e-6
-"""Share of a frame by which a time may miss a frame and still be it."""
-
-
-class MotionError(ValueError):
-    """A motion cannot be used; the message is one sentence that names the culprit and the remedy."""
-
-
-@dataclass(frozen=True, eq=False)
-class Frames:
-    """n frames; the names of D joints, B bodies and K balls are those of the clip."""
-
-    joint_positions: np.ndarray
-    """[n, D]"""
-    joint_velocities: np.ndarray
-    """[n, D]"""
-    body_positions: np.ndarray
-    """[n, B, 3]"""
-    body_rotations: np.ndarray
-    """[n, B, 4]"""
-    body_velocities: np.ndarray
-    """[n, B, 3]"""
-    body_angular_velocities: np.ndarray
-    """[n, B, 3]"""
-    ball_rotations: np.ndarray
-    """[n, K, 4]"""
-    ball_velocities: np.ndarray
-    """[n, K, 3]"""
-
-    def __len__(self) -> int:
-        return len(self.joint_positions)
-
-    def map(self, change: Callable[[np.ndarray], np.ndarray]) -> Frames:
-        """Every array changed alike."""
-        return Frames(**{name: change(array) for name, array in self.arrays().items()})
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self, name) for name in FIELDS}
-
-    def replaced(self, **arrays: np.ndarray) -> Frames:
-        return dataclasses.replace(self, **arrays)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Frames]) -> Frames:
-        """Frames of the same layout, one after the other."""
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS})
-
-
-FIELDS = tuple(item.name for item in dataclasses.fields(Frames))
-ROTATIONS = ("body_rotations", "ball_rotations")
-VELOCITIES = ("joint_velocities", "body_velocities", "body_angular_velocities", "ball_velocities")
-NAMES_OF = {"joint": "joints", "body": "bodies", "ball": "balls"}
-"""What the columns of `joint_positions`, `body_rotations`, ... are called, by how the field's name begins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,181 +249,6 @@ class Clip:
 
 MAX_FRAMES = 10_000_000
 MAX_FPS = 1e5
-
-
-class Mirror:
-    """What becomes of a motion in a mirror: which joint takes whose place, with which sign.
-
-    `joints` maps each joint to its partner, itself where it has none, and `signs` to 1 or -1; names that are missing
-    are swapped by left and right in their names, with the sign 1. A robot knows better: `Skeleton.mirror`.
-    """
-
-    def __init__(self, joints: Mapping[str, str] | None = None, signs: Mapping[str, float] | None = None) -> None:
-        self.joints, self.signs = dict(joints or {}), dict(signs or {})
-        if wrong := [name for name, sign in self.signs.items() if sign not in (1, -1)]:
-            raise MotionError(f"the sign of {wrong[0]!r} in a mirror is {self.signs[wrong[0]]!r}; use 1 or -1")
-
-    def __call__(
-        self, frames: Frames, joints: Sequence[str], bodies: Sequence[str], balls: Sequence[str] = ()
-    ) -> Frames:
-        """Mirrored frames with the same names."""
-        columns = {"joint": self._partners(joints), "body": self._partners(bodies), "ball": self._partners(balls)}
-        moved = {name: array[:, columns[name.partition("_")[0]]] for name, array in frames.arrays().items()}
-        signs = np.array([self.signs.get(name, 1.0) for name in joints])
-        for name in ("joint_positions", "joint_velocities"):
-            moved[name] = moved[name] * signs
-        for name, flips in MIRRORED.items():
-            moved[name] = moved[name] * np.array(flips)
-        return Frames(**moved)
-
-    def _partners(self, names: Sequence[str]) -> list[int]:
-        places = {name: place for place, name in enumerate(names)}
-        partners = [self.joints.get(name) or other_side(name) for name in names]
-        if lacking := [partner for partner in partners if partner not in places]:
-            raise MotionError(f"the mirror has no place for {lacking[0]!r}; the clip has {list(names)}")
-        if len(set(partners)) != len(partners):
-            raise MotionError("the mirror gives two joints the same place; map each to another partner")
-        return [places[partner] for partner in partners]
-
-
-_POLAR, _AXIAL, _TURN = (1.0, -1.0, 1.0), (-1.0, 1.0, -1.0), (1.0, -1.0, 1.0, -1.0)
-MIRRORED = {
-    "body_positions": _POLAR,
-    "body_velocities": _POLAR,
-    "body_angular_velocities": _AXIAL,
-    "body_rotations": _TURN,
-    "ball_rotations": _TURN,
-    "ball_velocities": _AXIAL,
-}
-"""Signs of x, y, z (of w, x, y, z) in a mirror whose normal is y: lengths flip y, turns flip x and z."""
-
-_SIDES = {"left": "right", "Left": "Right", "LEFT": "RIGHT"}
-_TOKENS = {"l": "r", "L": "R", "FL": "FR", "RL": "RR", "HL": "HR", "LF": "RF", "LH": "RH"}
-
-
-def other_side(name: str) -> str:
-    """`left_knee` -> `right_knee`, `FR_hip_joint` -> `FL_hip_joint`; a name without a side stays."""
-    for left, right in _SIDES.items():
-        for here, there in ((left, right), (right, left)):
-            if here in name:
-                return name.replace(here, there, 1)
-    swaps = {**_TOKENS, **{right: left for left, right in _TOKENS.items()}}
-    parts = name.split("_")
-    for place, part in enumerate(parts):
-        if part in swaps:
-            return "_".join([*parts[:place], swaps[part], *parts[place + 1 :]])
-    return name
-
-
-def sample(
-    frames: Frames,
-    times: np.ndarray,
-    first: np.ndarray | int,
-    count: np.ndarray | int,
-    dt: np.ndarray | float,
-    loop: np.ndarray | bool,
-    displacement: np.ndarray,
-) -> Frames:
-    """Frames at `times` [n] of clips that lie one after the other in `frames`.
-
-    Of each clip [n] (or of all): its first frame, its number of frames, the seconds between them, whether it is a loop
-    and how far its root gets in a period [n, 3].
-    """
-    steps = np.subtract(count, 1)
-    index = times / dt
-    nearest = np.round(index)
-    index = np.where(np.abs(index - nearest) < ROUNDING, nearest, index)
-    cycles = np.where(loop, np.floor(index / steps), 0.0)
-    ends = np.logical_and(np.logical_not(loop), (index < 0) | (index > steps))
-    index = np.clip(index - cycles * steps, 0.0, steps)
-    below = np.minimum(np.floor(index), np.subtract(steps, 1)).astype(np.int64)
-    share = index - below
-    low, high = first + below, first + below + 1
-    taken = {}
-    for name, array in frames.arrays().items():
-        weight = share.reshape(-1, *[1] * (array.ndim - 1))
-        if name in ROTATIONS:
-            taken[name] = slerp(array[low], array[high], np.broadcast_to(share[:, None], array[low].shape[:2]))
-        else:
-            taken[name] = (1.0 - weight) * array[low] + weight * array[high]
-        if name in VELOCITIES and ends.any():
-            taken[name][ends] = 0.0
-    taken["body_positions"] = taken["body_positions"] + (cycles[:, None] * displacement)[:, None]
-    return Frames(**taken)
-
-
-def with_velocities(frames: Frames, dt: float, loop: bool) -> Frames:
-    """Velocities by central differences; one-sided at the ends of an open clip, around the seam of a loop."""
-    bodies, balls = frames.body_rotations, frames.ball_rotations
-    turns = product(bodies[1:], inverse(bodies[:-1]))  # in the world's frame
-    own_turns = product(inverse(balls[:-1]), balls[1:])  # in the frame of what turns
-    return frames.replaced(
-        joint_velocities=_central(np.diff(frames.joint_positions, axis=0), dt, loop),
-        body_velocities=_central(np.diff(frames.body_positions, axis=0), dt, loop),
-        body_angular_velocities=_central_turns(turns, dt, loop, lambda before, after: product(after, before)),
-        ball_velocities=_central_turns(own_turns, dt, loop, product),
-    )
-
-
-def _central(steps: np.ndarray, dt: float, loop: bool) -> np.ndarray:
-    """Steps from frame to frame [F - 1, ...] to velocities [F, ...]."""
-    seam = (steps[:1] + steps[-1:]) / 2.0
-    first, last = (seam, seam) if loop else (steps[:1], steps[-1:])
-    return np.concatenate([first, (steps[1:] + steps[:-1]) / 2.0, last]) / dt
-
-
-def _central_turns(
-    turns: np.ndarray, dt: float, loop: bool, both: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> np.ndarray:
-    """The same for rotations from frame to frame [F - 1, ..., 4]; `both(before, after)` is one after the other."""
-    seam = rotation_vector(both(turns[-1:], turns[:1])) / 2.0
-    ends = (seam, seam) if loop else (rotation_vector(turns[:1]), rotation_vector(turns[-1:]))
-    middle = rotation_vector(both(turns[:-1], turns[1:])) / 2.0
-    return np.concatenate([ends[0], middle, ends[1]]) / dt
-
-
-def make_frames(
-    joint_positions: np.ndarray,
-    body_positions: np.ndarray,
-    body_rotations: np.ndarray,
-    ball_rotations: np.ndarray | None = None,
-) -> Frames:
-    """Frames of poses alone, at rest."""
-    count = len(joint_positions)
-    balls = np.zeros((count, 0, 4)) if ball_rotations is None else ball_rotations
-    arrays = {
-        "joint_positions": joint_positions,
-        "joint_velocities": np.zeros_like(joint_positions, dtype=np.float64),
-        "body_positions": body_positions,
-        "body_rotations": body_rotations,
-        "body_velocities": np.zeros_like(body_positions, dtype=np.float64),
-        "body_angular_velocities": np.zeros_like(body_positions, dtype=np.float64),
-        "ball_rotations": balls,
-        "ball_velocities": np.zeros((count, balls.shape[1], 3)),
-    }
-    return Frames(**{name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()})
-
-
-def reordered_quaternions(rotations: np.ndarray, order: Any) -> np.ndarray:
-    """Quaternions of a file that writes them in `order`, as w x y z."""
-    if not isinstance(order, str) or order not in QUATERNION_ORDERS:
-        raise MotionError(f"the quaternion order is {order!r}; use one of {list(QUATERNION_ORDERS)}")
-    return rotations[..., list(QUATERNION_ORDERS[order])]
-
-
-def columns_of(have: Sequence[str], wanted: Iterable[str], clip: str, kind: str) -> list[int]:
-    """Where the `wanted` names are among those that a clip has."""
-    places = {name: place for place, name in enumerate(have)}
-    columns = []
-    for name in wanted:
-        if name not in places:
-            there = ", ".join(have) or "none"
-            raise MotionError(
-                f"{clip} has no {kind} {name!r}{did_you_mean(name, have)}; it has {there}; use a clip of this robot, "
-                "or give other names when you convert it (`gaitway motion convert`)"
-            )
-        columns.append(places[name])
-    return columns
 
 
 def _array(tensor: Any, name: str) -> np.ndarray:

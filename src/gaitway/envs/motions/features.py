@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from gaitway.envs.batch_task import BatchTask, Rows
-from gaitway.envs.motions.clip import Clip, Frames, MotionError, columns_of
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import Frames, MotionError, columns_of
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.motions.skeleton import Skeleton, robot_name
 from gaitway.envs.spec import Component, EnvSpec

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaitway.envs.motions.clip import Clip, MotionError
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import MotionError
 from gaitway.envs.motions.skeleton import Skeleton, robot_name
 from gaitway.functional.rotations import rotate_back
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from gaitway.core.files import STRUCTURE_FILE
-from gaitway.envs.motions.clip import Clip, Frames, MotionError, sample
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import Frames, MotionError, sample
 from gaitway.envs.robots.registry import same_machine
 
 SHIPPED = Path(__file__).parent / "files"

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from gaitway.envs.batch_task import BatchTask
-from gaitway.envs.motions.clip import Clip, MotionError
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import MotionError
 from gaitway.envs.motions.skeleton import Skeleton, robot_name
 from gaitway.envs.vec_env import Actor, VecEnv
 from gaitway.envs.wrappers import innermost

@@ -13,8 +13,10 @@ import mujoco
 import numpy as np
 
 from gaitway.envs.batch_task import BatchTask
-from gaitway.envs.motions.clip import Clip, Frames, Mirror, MotionError, columns_of, other_side
+from gaitway.envs.motions.clip import Clip
+from gaitway.envs.motions.frames import Frames, MotionError, columns_of
 from gaitway.envs.motions.lowest import touching_geoms
+from gaitway.envs.motions.mirror import Mirror, other_side
 from gaitway.envs.robots.robot import ALIGNED, BALL, FREE, HINGE, SLIDE, Robot, mirror_sign
 from gaitway.functional.rotations import (
     about,

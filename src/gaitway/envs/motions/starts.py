@@ -16,9 +16,9 @@ from torch import Tensor
 
 from gaitway.core.ranges import Share
 from gaitway.envs.legged.commands import CLIP_VELOCITY
-from gaitway.envs.motions.clip import MotionError
 from gaitway.envs.motions.features import GROUP as AMP
 from gaitway.envs.motions.features import MotionFeatures
+from gaitway.envs.motions.frames import MotionError
 from gaitway.envs.motions.generate import velocity_of
 from gaitway.envs.motions.library import MotionLibrary
 from gaitway.envs.motions.lowest import LowestPoints
