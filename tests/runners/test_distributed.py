@@ -221,6 +221,18 @@ def test_two_ranks_learn_what_one_process_does_from_the_same_data():
         assert_array_equal(parts[0][name], parts[1][name], err_msg=name)
 
 
+def counted_together(config):
+    """What a line tells of what was counted: one thing by the first rank, two by the second."""
+    runner = made(config)
+    runner.env.counted = lambda: {"warp/crowded": 1.0 + here().rank}
+    runner.learn(config.env.num_envs * config.algorithm.rollout_steps)
+    return runner.upkeep.numbers["warp/crowded"]
+
+
+def test_what_ranks_counted_adds_up():
+    assert in_two(counted_together, DDP) == [3.0, 3.0]
+
+
 def iterations(config, count):
     """The parameters after each of the first iterations, and the moments by which rewards are scaled.
 

@@ -1,11 +1,15 @@
 """What surrounds the iterations of every runner."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig
 from gaitway.core.workspace import Workspace
+from gaitway.envs.registry import make_env
+from gaitway.envs.wrappers import Wrapper
 from gaitway.runners.upkeep import Upkeep, counted_steps, crossed, to_numbers
 
 
@@ -40,3 +44,27 @@ def test_rows_that_only_reset_are_no_steps():
     valid[1, 2] = valid[3, 0] = False
     ws = Workspace.packed({"env/reward": torch.zeros(4, 3), "env/valid": valid})
     assert [counted_steps(ws), counted_steps(ws, 0, 2), counted_steps(ws, 2)] == [10, 5, 5]
+
+
+class Crowded(Wrapper):
+    """Counts two things a step that no metric tells."""
+
+    new = 0
+
+    def step(self, action):
+        self.new += 2
+        return super().step(action)
+
+    def counted(self):
+        found, self.new = {"warp/crowded": float(self.new)}, 0
+        return found
+
+
+def test_lines_tell_what_was_counted_since_the_line_before(tmp_path):
+    """Every third iteration of 8 steps is written: 3 * 8 * 2."""
+    env = Crowded(make_env("toy/pendulum", num_envs=4))
+    algorithm = PPO(ActorCritic(env.spec), PPOConfig(rollout_steps=8, minibatches=1, epochs=1), num_envs=4)
+    runner = OnPolicyRunner(env, algorithm, RunnerConfig(total_steps=7 * 32, log_interval=3), folder=tmp_path / "run")
+    runner.learn()
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["warp/crowded"]) for row in rows] == [(96, 48.0), (192, 48.0)]

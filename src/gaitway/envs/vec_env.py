@@ -130,7 +130,7 @@ class VecEnv:
 
     def counted(self) -> dict[str, float]:
         """What happened since this was asked last and no metric of an instance tells, by the name it is logged under;
-        asked once per iteration."""
+        asked wherever a line of metrics is written."""
         return {}
 
     def close(self) -> None:

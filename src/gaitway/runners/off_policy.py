@@ -264,7 +264,7 @@ class OffPolicyRunner(Runner):
 
     def _log(self, numbers: dict[str, float], figures: dict[str, float]) -> None:
         counts = {"updates": float(self.updates), "replay_size": float(self.replay.size * here().size)}
-        self.upkeep.log(self.env_steps, self.iteration, numbers | counts | self.env.counted(), figures)
+        self.upkeep.log(self.env_steps, self.iteration, numbers | counts, figures)
 
     def _snapshot(self) -> Snapshot:
         assert self.journal is not None

@@ -118,7 +118,7 @@ class OnPolicyRunner(Runner):
                 self._check_learnt(numbers)
         with self.upkeep.timed("log"):
             self.episodes.take(self.rollout, told)
-            self._log(numbers, self.episodes.metrics(self.rollout, told))
+            self.upkeep.log(self.env_steps, self.iteration, numbers, self.episodes.metrics(self.rollout, told))
         self.upkeep.between_iterations(first_step, self.env_steps, is_last=self.env_steps >= target)
 
     def _pretrain(self, pretraining: Pretraining, now: Now, target: int) -> None:
@@ -155,6 +155,3 @@ class OnPolicyRunner(Runner):
         self.rewards.begin(now)
         self.rewards.annotate(self.rollout)
         return self.rewards.update(self.rollout, now)
-
-    def _log(self, numbers: dict[str, float], figures: dict[str, float]) -> None:
-        self.upkeep.log(self.env_steps, self.iteration, numbers | self.env.counted(), figures)

@@ -141,12 +141,17 @@ class Upkeep:
         if figures is not None:
             metrics |= figures
             self._warn_of_faults()
+        is_written = iteration % self.config.log_interval == 0
+        counts = self.env.counted() if is_written else {}  # since the line before this one
         if not self.ranks.is_alone:
-            metrics = means_over_ranks(self.ranks.exchange(metrics))
+            told = self.ranks.exchange([metrics, counts])
+            metrics = means_over_ranks([each for each, _ in told])
+            counts = {name: sum(each[name] for _, each in told) for name in counts}
+        metrics |= counts
         self._iteration, self.numbers = iteration, metrics
         total = sum(self.clock.values()) or 1.0
         shares = {name: seconds / total for name, seconds in self.clock.items()}
-        if iteration % self.config.log_interval == 0:
+        if is_written:
             times = {"seconds": self.seconds, "steps_per_second": steps / self.seconds if self.seconds else 0.0}
             self.logger.log(steps, metrics, times | {f"share_{name}": share for name, share in shares.items()})
         if self.progress is not None:
