@@ -282,6 +282,11 @@ class EnvSpec:
         return frozenset((*EVENTS, *self.flags))
 
     @property
+    def ingredients(self) -> frozenset[str]:
+        """The metrics that pooled figures are made of: sums that say nothing by themselves."""
+        return frozenset(name for figure in self.pooled.values() for name in (figure.of, figure.per))
+
+    @property
     def costs(self) -> frozenset[str]:
         """Results of evaluations of which less is better: falls, faults, and what `facts["costs"]` names."""
         return costs_of(self.facts)

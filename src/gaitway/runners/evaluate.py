@@ -55,8 +55,9 @@ def run_episodes(env: VecEnv, act: Actor, episodes: int, max_steps: int = 10_000
 def evaluate(
     env: VecEnv, make_policy: Callable[[bool], Actor], config: EvaluationConfig, episodes: int | None = None
 ) -> dict[str, float]:
-    """Means over episodes: return, length, the environment's metrics, and `stochastic_return` if asked for; or, in an
-    environment that counts trials, what `run_trials` returns.
+    """Means over episodes: return, length, the environment's metrics, and `stochastic_return` if asked for; figures of
+    all episodes together take the place of the sums that they are made of. In an environment that counts trials, what
+    `run_trials` returns.
 
     `make_policy(stochastic)` gives a policy with fresh memory and its own random stream.
     """
@@ -64,7 +65,8 @@ def evaluate(
         return _evaluate_trials(env, make_policy, config)
     episodes = episodes or config.episodes
     table = run_episodes(env, make_policy(False), episodes, config.max_steps)
-    result = {name: float(values.nanmean()) for name, values in table.items()}
+    hidden = env.spec.ingredients
+    result = {name: float(values.nanmean()) for name, values in table.items() if name not in hidden}
     result["return_std"] = float(table["return"].std(correction=0))
     result |= {name: figure(table) for name, figure in env.spec.pooled.items()}
     if config.stochastic:
@@ -93,9 +95,9 @@ def result_names(spec: EnvSpec, config: EvaluationConfig) -> list[str]:
     if Trials.of(spec) is not None:
         found = ["return", "length", "success"]
         return found + (["stochastic_return", "stochastic_success"] if config.stochastic else [])
-    return ["return", "length", "return_std", *spec.metrics, *spec.pooled] + (
-        ["stochastic_return"] if config.stochastic else []
-    )
+    metrics = [name for name in spec.metrics if name not in spec.ingredients]
+    found = ["return", "length", "return_std", *metrics, *spec.pooled]
+    return found + (["stochastic_return"] if config.stochastic else [])
 
 
 def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: int) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from gaitway import make_env
 from gaitway.envs.legged.frame import Substeps
 from gaitway.envs.legged.metrics import figures, landed, measure_names, measures, touch_phases
 from gaitway.envs.spec import EnvSpec, Pooled
-from gaitway.runners.evaluate import run_episodes
+from gaitway.runners.evaluate import EvaluationConfig, evaluate, result_names, run_episodes
 
 NAMES = measure_names(4)
 
@@ -175,3 +175,21 @@ def test_the_gait_of_the_open_loop_is_told_as_it_is() -> None:
     assert found["falls_per_1000_s"] == 0.0
     assert 0.2 < found["cost_of_transport"] < 1.5
     assert found["velocity_rmsd"] == pytest.approx(math.hypot(found["velocity_rmsd_x"], found["velocity_rmsd_y"]))
+
+
+def test_evaluations_tell_figures_and_not_the_sums_that_they_are_made_of() -> None:
+    env = make_env("pup12/field_crawl", 2, num_threads=1, purpose="evaluation", episode_seconds=0.4)
+    config = EvaluationConfig(episodes=2, stochastic=False)
+
+    class Still:
+        def __call__(self, obs):
+            return torch.zeros(2, 12)
+
+        def reset(self, mask=None):
+            """Nothing is remembered."""
+
+    found = evaluate(env, lambda stochastic: Still(), config)
+    assert {"velocity_rmsd", "stride_phase_1", "passed_crawl", "traverse", "torques_episode"} <= set(found)
+    assert not {"velocity_squares_episode", "phase_sine_1_episode", "met_crawl_episode"} & set(found)
+    assert set(found) == set(result_names(env.spec, config))
+    assert env.spec.ingredients < set(run_episodes(env, Still(), 2))  # who wants them has them
