@@ -29,7 +29,14 @@ from gaitway.cli.init_from import init_from, pinned
 from gaitway.cli.inspect_run import bench, check, evaluate, warm_up
 from gaitway.cli.look import info, list_what, plot
 from gaitway.cli.look_ahead import look_ahead
-from gaitway.cli.motion import motion_check, motion_convert, motion_generate, motion_info, motion_record, motion_view
+from gaitway.cli.motion.commands import (
+    motion_check,
+    motion_convert,
+    motion_generate,
+    motion_info,
+    motion_record,
+    motion_view,
+)
 from gaitway.cli.open_run import open_run
 from gaitway.cli.play import play
 from gaitway.cli.skills import show_skills, view_skills

@@ -19,8 +19,8 @@ from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
 from gaitway.cli.export import add_parser as add_export
-from gaitway.cli.motion import add_parser as add_motion
-from gaitway.cli.motion import velocity
+from gaitway.cli.motion.arguments import add_parser as add_motion
+from gaitway.cli.motion.arguments import velocity
 from gaitway.cli.report import add_parsers as add_report
 from gaitway.cli.skills import add_parser as add_skills
 from gaitway.cli.sweep.parser import add_parser as add_sweep
