@@ -116,10 +116,10 @@ def criticised(critic: Sequence[str], wrappers: Sequence[Mapping[str, Any]] = ()
 
 
 def steps_until(run: LoadedRun, name: str, limit: float) -> float:
-    """When the mean of ten lines of the log first reaches `limit`; all steps where it never does."""
+    """When the mean of ten lines of the log first reaches `limit`; more than all steps where it never does."""
     rows = [row for row in map(json.loads, (run.path / "metrics.jsonl").read_text().splitlines()) if name in row]
     means = {rows[at]["step"]: sum(row[name] for row in rows[at - 9 : at + 1]) / 10 for at in range(9, len(rows))}
-    return next((float(step) for step, mean in means.items() if mean >= limit), float(run.config.total_steps))
+    return next((float(step) for step, mean in means.items() if mean >= limit), float(rows[-1]["step"] + 1))
 
 
 experiment(

@@ -243,3 +243,15 @@ def test_record_and_begin_a_run_in_what_was_recorded(clip, capsys, tmp_path, mon
     walk()[1].save(tmp_path / "clips/further")  # the library is no longer what it was
     assert main(["resume", "../again", "more=128", "--quiet"]) == 1
     assert "not those of the stored state" in capsys.readouterr().err
+
+
+def test_clips_that_come_with_the_library_are_known_by_name(clip, capsys):
+    found = json.loads(told(capsys, "info", "pup12_trot", clip, "--json"))
+    assert len(found) == 8
+    assert found[3]["name"] == "pup12_trot_0.5_0_0"
+    assert json.loads(told(capsys, "check", "pup12_trot/pup12_trot_0.5_0_0", "--json", code=1))
+    assert "holds 7 clips; name one of them, such as pup12_trot/pup12_trot_-0.4" in told(
+        capsys, "check", "pup12_trot", code=1
+    )
+    assert "oscillator, pup12_gaits, pup12_trot" in told(capsys, "info", "pup12_tort", code=1)
+    assert "does not exist" in told(capsys, "info", "pup12_trot/../pup12_gaits", code=1)

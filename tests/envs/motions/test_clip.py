@@ -306,7 +306,7 @@ def test_what_does_not_fit_into_a_library_is_refused(tmp_path):
     MotionLibrary([clip]).need_dt(0.1, "walker/run")
     with pytest.raises(MotionError, match=r"shorter than the 5 s"):
         MotionLibrary([clip]).draw(np.random.default_rng(0), 1, ahead=5.0)
-    with pytest.raises(MotionError, match=r"nowhere is no folder of a motion"):
+    with pytest.raises(MotionError, match=r"nowhere does not exist, or is no folder of a motion"):
         MotionLibrary.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(StateFileError, match=r"holds no state"):

@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_named(folder, tmp_path):
     for id, entry, words in (
         ("walker/run", starts(str(tmp_path / "swing")), "swing has no joint of walker 'right_hip'"),
         ("humanoid/run", starts(folder), "walk moves the joint 'right_hip', which humanoid does not have"),
-        ("walker/run", starts(str(tmp_path / "gone")), "gone is no folder of a motion"),
+        ("walker/run", starts(str(tmp_path / "gone")), "gone does not exist, or is no folder of a motion"),
         ("walker/run", starts(folder, probability=1.5), "probability"),
         ("walker/run", starts(folder, probability=float("nan")), "probability"),
         ("walker/run", starts(folder, share=0.5), "no option 'share'"),

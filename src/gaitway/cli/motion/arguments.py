@@ -6,7 +6,10 @@ import argparse
 import math
 from typing import Any
 
-FILE = "the folder of a clip, or a motion file: AMP JSON or TXT, DeepMimic JSON, NPZ of mjlab, holosoma or Isaac Lab"
+FILE = (
+    "the folder of a clip, one that comes with the library (pup12_trot), or a motion file: AMP JSON or TXT, DeepMimic "
+    "JSON, NPZ of mjlab, holosoma or Isaac Lab"
+)
 ROBOT = "a robot (`gaitway list robots`), its MJCF or YAML file; default: the one that the clip was recorded of"
 SIZE = (480, 360)
 

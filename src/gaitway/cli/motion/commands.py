@@ -26,8 +26,8 @@ def motion_info(options: argparse.Namespace) -> int:
 
     from gaitway.core.files import finite
 
-    clips = [(path, _read(options, path)) for path in options.files]
-    found = [described(clip, path) for path, clip in clips]
+    paths = [path for named in options.files for path in _paths(named)]
+    found = [described(_read(options, path), path) for path in paths]
     if options.json:
         print(json.dumps(finite(found)))
         return 0
@@ -42,7 +42,7 @@ def motion_check(options: argparse.Namespace) -> int:
     from gaitway.envs.motions.check import check_clip
     from gaitway.envs.motions.skeleton import Skeleton
 
-    clip = _read(options, options.file)
+    clip = _read_one(options)
     robot = _robot(options, clip, needed=False)
     found = check_clip(clip, None if robot is None else Skeleton.of_robot(robot))
     if options.json:
@@ -62,7 +62,7 @@ def motion_convert(options: argparse.Namespace) -> int:
     from gaitway.envs.motions.skeleton import Skeleton
 
     _check_out(options)
-    clip = _read(options, options.file)
+    clip = _read_one(options)
     robot = _robot(options, clip, needed=False)
     if options.differentiate:
         clip = clip.differentiated()
@@ -110,7 +110,7 @@ def motion_view(options: argparse.Namespace) -> int:
     from gaitway.runners.encoders import check_kind, check_size, video_problem
     from gaitway.runners.video import VideoWriter
 
-    clip = _read(options, options.file)
+    clip = _read_one(options)
     robot = _robot(options, clip)
     assert robot is not None
     problem = video_problem()
@@ -206,6 +206,25 @@ def _save(clip: Clip, folder: Path) -> None:
     told = clip.meta.get("velocity")
     moves = "" if told is None else f", moves at {', '.join(f'{each:.2f}' for each in told)}"
     console.print(f"{line_of(clip, str(folder))}{moves}", soft_wrap=True)
+
+
+def _paths(named: str) -> list[str]:
+    """A file, or the folders of the clips that a folder, or a name of those that come with the library, stands for."""
+    from gaitway.envs.motions.library import clip_folders
+
+    return [named] if Path(named).is_file() else [str(folder) for folder in clip_folders(named)]
+
+
+def _read_one(options: argparse.Namespace) -> Clip:
+    from gaitway.core.config import ConfigError
+
+    first, *others = _paths(options.file)
+    if others:
+        raise ConfigError(
+            f"{options.file} holds {1 + len(others)} clips; name one of them, such as "
+            f"{Path(options.file) / Path(first).name} (`gaitway motion info {options.file}` lists them)"
+        )
+    return _read(options, first)
 
 
 def _read(options: argparse.Namespace, path: str) -> Clip:

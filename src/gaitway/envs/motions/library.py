@@ -59,22 +59,7 @@ class MotionLibrary:
         listed = [folders] if isinstance(folders, str | Path) else list(folders)
         if not listed or "" in listed:
             raise MotionError("no motion is named; name the folder of a clip, or a folder of clips")
-        found: list[Path] = []
-        for each in listed:
-            path = Path(each)
-            if not path.is_dir():
-                path = SHIPPED / path if str(each) in shipped_motions() else path
-            if not path.is_dir():
-                raise MotionError(
-                    f"{path} is no folder of a motion; make one with `gaitway motion convert`, "
-                    f"`generate` or `record`, or name one that comes with the library: {', '.join(shipped_motions())}"
-                )
-            inner = sorted(child for child in path.iterdir() if (child / STRUCTURE_FILE).is_file())
-            if (path / STRUCTURE_FILE).is_file() or not inner:
-                found.append(path)
-            else:
-                found += inner
-        return cls([Clip.load(path) for path in found])
+        return cls([Clip.load(folder) for each in listed for folder in clip_folders(each)])
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -150,3 +135,18 @@ class MotionLibrary:
 def shipped_motions() -> list[str]:
     """Names of the clips, and of folders of clips, that come with the library."""
     return sorted({found.relative_to(SHIPPED).parts[0] for found in SHIPPED.rglob(STRUCTURE_FILE)})
+
+
+def clip_folders(folder: str | Path) -> list[Path]:
+    """Where the clips are that `folder` stands for: itself, the clips in it by name, or, where there is no such folder,
+    what comes with the library: `pup12_trot`, or one of its clips, `pup12_trot/pup12_trot_0.5_0_0`."""
+    path = Path(folder)
+    if not path.is_dir() and path.parts[:1] and path.parts[0] in shipped_motions() and ".." not in path.parts:
+        path = SHIPPED / path
+    if not path.is_dir():
+        raise MotionError(
+            f"{folder} does not exist, or is no folder of a motion; make one with `gaitway motion convert`, "
+            f"`generate` or `record`, or name one that comes with the library: {', '.join(shipped_motions())}"
+        )
+    inner = sorted(child for child in path.iterdir() if (child / STRUCTURE_FILE).is_file())
+    return [path] if (path / STRUCTURE_FILE).is_file() or not inner else inner
