@@ -23,6 +23,7 @@ from gaitway.cli.console import console
 from gaitway.cli.open_run import in_environment, open_run
 from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import ConfigError, read_yaml
+from gaitway.core.results import in_order
 from gaitway.core.seeding import stream
 from gaitway.envs.check import check_env
 from gaitway.envs.observation_wrappers import HiddenObservation
@@ -65,9 +66,9 @@ def evaluate(options: argparse.Namespace) -> int:
         console.print(f"  hidden: {', '.join(options.hide)}")
     if options.without_estimates:
         console.print("  without estimates")
-    for name, value in sorted(result.items()):
-        if isinstance(value, float):
-            console.print(f"  {name:24s} {value:.4g}")
+    for name in in_order(result):
+        if isinstance(result[name], float):
+            console.print(f"  {name:24s} {result[name]:.4g}")
     return 0
 
 

@@ -16,6 +16,7 @@ from gaitway.cli.console import console
 from gaitway.cli.presets import list_experiments
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.files import FORMAT_VERSION, StateFileError
+from gaitway.core.results import told
 from gaitway.runners.checkpoint import Checkpoints
 from gaitway.runners.run_folder import RunFolder, check_links
 
@@ -79,7 +80,10 @@ def info(options: argparse.Namespace) -> int:
         print(json.dumps(found))
         return 0
     for name, value in found.items():
-        console.print(f"{name:18s} {value}", soft_wrap=True)
+        shown = value
+        if name in ("best", "last") and value:
+            shown = f"step {value['steps']:,}: {told({k: v for k, v in value.items() if k != 'steps'})}"
+        console.print(f"{name:18s} {shown}", soft_wrap=True, markup=False)
     return 0
 
 

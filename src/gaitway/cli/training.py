@@ -17,6 +17,7 @@ from gaitway.cli.init_from import init_from
 from gaitway.cli.train_config import TrainConfig
 from gaitway.core.files import StateFileError
 from gaitway.core.ranks import RankLostError, here
+from gaitway.core.results import told
 from gaitway.core.signals import EXIT_CODES, EXIT_INTERRUPT, Interrupted
 from gaitway.envs.vec_env import VecEnv
 from gaitway.processes.workers import RemoteError
@@ -155,8 +156,7 @@ def _report(summary: dict[str, Any], path: str) -> str:
     for which in ("best", "last"):
         result = {k: v for k, v in summary[which].items() if k != "steps"}
         if result:
-            values = "  ".join(f"{name} {value:.4g}" for name, value in sorted(result.items()))
-            lines.append(f"{which:>5} (step {summary[which]['steps']:,}): {values}")
+            lines.append(f"{which:>5} (step {summary[which]['steps']:,}): {told(result, gap='  ')}")
     if summary["stopped_by"]:
         lines.append(f"stopped by {summary['stopped_by']}")
     unfinished = str(summary["stopped_by"]).startswith("SIG")

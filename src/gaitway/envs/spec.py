@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import from_config
-from gaitway.core.costs import costs_of
 from gaitway.core.ranges import Count, Integer, Limit, NotNegative, Number, Positive, WholeNumber
+from gaitway.core.results import costs_of
 
 REWARD_PARTS = ("reward_", "reward/")
 """How metrics begin that are parts of the reward."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy
+from gaitway.core.results import told
 from gaitway.core.seeding import stream
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.cast import Cast
@@ -65,8 +66,7 @@ class Judge:
         if config.metric is not None and config.metric not in result:
             raise ValueError(f"evaluation.metric is {config.metric!r}; the evaluation has {sorted(result)}")
         self.last = result | {"steps": steps}
-        told = " ".join(f"{k} {v:.4g}" for k, v in sorted(result.items()) if "/" not in k)
-        log.info("step %d: evaluation %s", steps, told)
+        log.info("step %d: evaluation %s", steps, told({k: v for k, v in result.items() if "/" not in k}))
         if config.metric is not None:
             self._compare(config.metric)
             if self.trial is not None:

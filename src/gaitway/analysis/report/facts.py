@@ -15,7 +15,7 @@ from typing import Any
 from gaitway.analysis.metrics_file import METRICS
 from gaitway.analysis.report.folders import read_small_json
 from gaitway.analysis.runs import Run, shared_config
-from gaitway.core.costs import costs_of
+from gaitway.core.results import costs_of
 
 SILENT_S = 120.0
 """Seconds without a new line after which a run without an end no longer counts as in training."""

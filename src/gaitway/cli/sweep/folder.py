@@ -26,9 +26,9 @@ import yaml
 
 from gaitway.cli.sweep.plan import SweepConfig, Trial
 from gaitway.core.config import ConfigError, from_config, read_config, to_config
-from gaitway.core.costs import costs_of
 from gaitway.core.files import StateFileError, atomic_write_json, atomic_write_text
 from gaitway.core.locks import lock_file
+from gaitway.core.results import costs_of
 from gaitway.core.run_names import nearest_runs
 from gaitway.core.signature import KeyFileError, same_signature, signature_of
 from gaitway.runners.checkpoint import Checkpoints

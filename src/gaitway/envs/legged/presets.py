@@ -258,10 +258,10 @@ PRESETS: dict[str, Options] = {
 }
 DESCRIPTIONS = {
     "pup12/amp_trot": "The quadruped pup12 moves as told, and as clips of a trot do; a motion prior compares them",
-    "pup12/amp_gaits": "The same with clips of trot, pace and bound",
+    "pup12/amp_gaits": "The quadruped pup12 moves as told, and as clips of trot, pace and bound do",
     "pup12/gait_params": "The quadruped pup12 steers a trot by six numbers, to move as told",
     "pup12/gait_residual": "The quadruped pup12 corrects the joints of a trot, to move as told, and is kicked",
-    "pup12/blind": "The same with slippery feet and loads that the policy cannot see",
+    "pup12/blind": "The quadruped pup12 corrects the joints of a trot, with slippery feet and loads that it cannot see",
     "pup12/velocity": "The quadruped pup12 moves as told; its actions are targets of joints",
     "pup12/velocity_rough": "The quadruped pup12 moves as told on slopes, stairs, blocks, gaps and rough ground",
     "pup12/field_lite": "The quadruped pup12 passes low bars, steps and gaps that simple gaits can pass",
