@@ -28,6 +28,18 @@ TINY = {
     "logging": {"code": "none"},
 }
 FAILING = """
+import os
+import time
+
+
+class Hold:
+    name = "hold"
+
+    def after_iteration(self, moment):
+        while moment.now.env_steps >= 960 and os.path.exists("hold"):
+            time.sleep(0.02)
+
+
 class Fail:
     name = "fail"
 
@@ -73,7 +85,8 @@ def processes(folder):
 @pytest.mark.slow
 def test_a_killed_driver_takes_its_trials_along_and_another_one_finishes_them_bit_for_bit(here, capsys):
     (here / "failing.py").write_text(FAILING)
-    lists = [[], [{"name": "failing:Fail"}]]
+    (here / "hold").touch()  # so that the one is not done before the other has failed
+    lists = [[{"name": "failing:Hold"}], [{"name": "failing:Fail"}]]
     write("s.yaml", base=TINY | {"total_steps": 9600, "seed": 3}, grid={"callbacks": lists}, workers=2)
     driver = subprocess.Popen([sys.executable, "-m", "gaitway", "sweep", "s.yaml"], stdout=subprocess.DEVNULL)
     folder, deadline = SweepFolder("runs/sweeps/s"), time.monotonic() + 300
@@ -87,6 +100,7 @@ def test_a_killed_driver_takes_its_trials_along_and_another_one_finishes_them_bi
     assert len(processes("runs/sweeps/s")) == 1
     driver.send_signal(signal.SIGKILL)
     driver.wait()
+    (here / "hold").unlink()
     killed = time.monotonic()
     while processes("runs/sweeps/s"):
         assert time.monotonic() - killed < 10
