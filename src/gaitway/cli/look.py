@@ -13,6 +13,7 @@ from rich.table import Table
 
 from gaitway.cli.arguments import device_alone
 from gaitway.cli.console import console
+from gaitway.cli.doors import DOORS, motions, options_of, parts_of
 from gaitway.cli.presets import list_experiments
 from gaitway.core.config import ConfigError, did_you_mean
 from gaitway.core.files import FORMAT_VERSION, StateFileError
@@ -116,9 +117,16 @@ def _verified(options: argparse.Namespace, said: dict[str, Any]) -> dict[str, An
 
 def list_what(options: argparse.Namespace) -> int:
     rows: list[dict[str, str]]
-    if options.robot is not None:
+    if options.name is not None and options.what not in DOORS:
         return _tell_robot(options)
-    if options.what == "experiments":
+    if options.what in DOORS:
+        rows = parts_of(options.what) if options.name is None else options_of(options.what, options.name)
+        if not rows and not options.json:
+            console.print(f"{options.name} has no options")
+            return 0
+    elif options.what == "motions":
+        rows = motions()
+    elif options.what == "experiments":
         rows = [{"id": name, "description": text} for name, text in list_experiments(options.config_dir).items()]
     else:
         from gaitway.cli.inspect_run import list_parts
@@ -137,9 +145,11 @@ def list_what(options: argparse.Namespace) -> int:
 def _tell_robot(options: argparse.Namespace) -> int:
     """Masses, joints, limits and gains of one robot."""
     if options.what != "robots":
-        raise ConfigError(f"one robot can be looked at, and {options.what} are listed; leave {options.robot} out")
+        raise ConfigError(
+            f"one robot or one part of a list can be looked at, and {options.what} are listed; leave {options.name} out"
+        )
     from gaitway.cli.inspect_run import robot_report
 
-    report = robot_report(options.robot)
-    print(json.dumps({"id": options.robot, "report": report}) if options.json else report)
+    report = robot_report(options.name)
+    print(json.dumps({"id": options.name, "report": report}) if options.json else report)
     return 0

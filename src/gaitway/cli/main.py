@@ -18,6 +18,7 @@ from gymnasium.error import Error as GymnasiumError
 from gaitway.cli.collect import add_parser as add_collect
 from gaitway.cli.collect import count
 from gaitway.cli.compare import add_parser as add_compare
+from gaitway.cli.doors import DOORS
 from gaitway.cli.export import add_parser as add_export
 from gaitway.cli.motion.arguments import add_parser as add_motion
 from gaitway.cli.motion.arguments import velocity
@@ -319,9 +320,19 @@ def parser() -> argparse.ArgumentParser:
     )
 
     listing = commands.add_parser("list", help="what there is")
-    listing.add_argument("what", choices=["envs", "robots", "algorithms", "experiments"])
     listing.add_argument(
-        "robot", nargs="?", default=None, metavar="NAME", help="of robots: a legged one, or its YAML file, in detail"
+        "what",
+        choices=["envs", "robots", "algorithms", "experiments", "motions", *DOORS],
+        metavar="WHAT",
+        help="envs, robots, algorithms, experiments, motions (clips that come with the library), or what a list of the "
+        f"configuration may name: {', '.join(DOORS)}",
+    )
+    listing.add_argument(
+        "name",
+        nargs="?",
+        default=None,
+        metavar="NAME",
+        help="of robots: a legged one, or its YAML file, in detail; of a list: the options of one part",
     )
     listing.add_argument("--json", action="store_true")
     listing.set_defaults(command="list_what")
