@@ -8,11 +8,11 @@ grid, 120 episodes: `gait_params` passes with a velocity RMSD of at most 0.12 m/
 `go1` and `spot`, robots of others that steer a trot, with 0.25 m/s in at most 900 s.
 `pup4`: told 0.5 and 1.0 m/s, 16 episodes each; passed: the mean speed error is at most 0.2 m/s at both. `velocity`,
 from nothing, with `--device cuda`: 0.25 m/s, falls in at most 5 %, in at most 540 s. `walker`, `humanoid`, `amp_trot`,
-and `velocity` on the CPU: figures alone. `--seconds` ends a training early, `--set` changes keys of the presets, and
-`--bare` measures beside each run what the simulator alone makes with as many instances and threads, as
-`legged_stepping` does. `seconds` is `time/seconds` of the run; `cpu_seconds` are those of
-the whole process, start and evaluation included, which others on the machine hardly change. `--out` keeps the parts
-that the file has, and adds that of this command.
+`g1`, `h1`, `t1` (humanoids of others, from nothing; `gaitway[robots]`) and `velocity` on the CPU: figures alone.
+`--seconds` ends a training early, `--set` changes keys of the presets, and `--bare` measures beside each run what the
+simulator alone makes with as many instances and threads, as `legged_stepping` does. `seconds` is `time/seconds` of the
+run; `cpu_seconds` are those of the whole process, start and evaluation included, which others on the machine hardly
+change. `--out` keeps the parts that the file has, and adds that of this command.
 
 `--twins` trains, with the first seed, those that have one mistake and must not pass, in whatever time. They learn with
 it and are judged without, but for `gait of the neighbour` and `no authority`, whose robots cannot do otherwise.
@@ -59,8 +59,12 @@ PRESETS = {
     **{"go1": "ppo_go1_gait_params", "spot": "ppo_go1_gait_params"},
     **{"pup4": "ppo_pup4_velocity", "walker": "ppo_walker_velocity"},
     **{"humanoid": "ppo_humanoid_velocity", "velocity": "ppo_pup12_velocity", "amp_trot": "ppo_pup12_amp_trot"},
+    **dict.fromkeys(("g1", "h1", "t1"), "ppo_pup12_velocity"),
 }
-CHANGES = {"spot": ["env.options.robot=spot", "env.options.gait.height=0.46", "env.options.gait.lift=0.12"]}
+CHANGES = {
+    "spot": ["env.options.robot=spot", "env.options.gait.height=0.46", "env.options.gait.lift=0.12"],
+    **{name: ["env.id=legged:velocity", f"env.options.robot={name}"] for name in ("g1", "h1", "t1")},
+}
 SPEED_ERROR = 0.2
 ON_GPU = "velocity on a GPU"
 RMSD = {"gait_params": 0.12, "gait_residual": 0.12, "go1": 0.25, "spot": 0.25, ON_GPU: 0.25}
