@@ -16,6 +16,7 @@ from gaitway.envs.check import check_env, first_problem
 from gaitway.envs.gym.env import GymnasiumEnv
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
 from gaitway.envs.registry import make_env
+from gaitway.envs.tasks.skills.options import SkillConfig
 
 MODULE = "broken_tasks"
 
@@ -254,6 +255,16 @@ def test_errors_of_our_own_pass_unchanged():
         make_env("walker/run", nonsense=1)
     error = raised.value
     assert told(error.with_traceback(error.__traceback__.tb_next)) is None  # below this test no user's function ran
+
+
+def test_the_constructor_that_dataclass_generates_is_nobodys_code():
+    # its file is "<string>" like that of `python -c`; __post_init__ has a file and a line
+    with pytest.raises(ValueError) as ours:
+        SkillConfig(reward="potentia")
+    error = ours.value
+    assert told(error.with_traceback(error.__traceback__.tb_next)) is None
+    with pytest.raises(ConfigError, match=r"^env.options: reward is 'potentia' \(did you mean 'potential'\?\)"):
+        make_env("point/skills", reward="potentia")
 
 
 def test_a_film_is_asked_of_environments_that_offer_it():

@@ -53,7 +53,7 @@ class UserCode:
 
 def told(error: BaseException, expected: Mapping[str, str] | None = None) -> str | None:
     """The sentence for an error that came out of a function of the user's; None where none was called."""
-    frames = [frame for frame in _frames(error) if _is_foreign_file(frame[0].co_filename)]
+    frames = _foreign_frames(error)
     if not frames:
         return None
     (code, line), (last, last_line) = frames[0], frames[-1]
@@ -112,14 +112,18 @@ def import_user_module(name: str) -> types.ModuleType:
 
 
 def _import_place(error: BaseException) -> str:
-    frames = [frame for frame in _frames(error) if _is_foreign_file(frame[0].co_filename)]
+    frames = _foreign_frames(error)
     return f"({_short(frames[-1][0].co_filename)}:{frames[-1][1]}) " if frames else ""
 
 
-def _frames(error: BaseException) -> list[tuple[types.CodeType, int]]:
+def _foreign_frames(error: BaseException) -> list[tuple[types.CodeType, int]]:
+    """Code of the user's on the way to an error, and its lines."""
     found, trace = [], error.__traceback__
     while trace is not None:
-        found.append((trace.tb_frame.f_code, trace.tb_lineno))
+        code = trace.tb_frame.f_code
+        # what dataclass generates, ours or the user's, has the file "<string>" too, and nobody wrote it
+        if _is_foreign_file(code.co_filename) and not code.co_qualname.startswith("__create_fn__"):
+            found.append((code, trace.tb_lineno))
         trace = trace.tb_next
     return found
 
