@@ -115,6 +115,14 @@ def test_equally_good_ones_come_in_the_order_of_combinations():
     assert backwards.new == curriculum.new
 
 
+def test_equally_good_ones_are_equal_whatever_parent_comes_first():
+    # 0,1,2 and 0,2,3 have parents of 0.3, 0.8 and 0.9; in the order of parents the second product is 3e-17 larger
+    assert 0.3 * 0.8 * 0.9 < 0.9 * 0.3 * 0.8
+    curriculum = make(("0", "1", "2", "3"), ctrl_eps=1.0, feature_rank=2, max_new_tasks=1)
+    curriculum.review({"1,2": 0.3, "0,2": 0.8, "0,1": 0.9, "2,3": 0.9, "0,3": 0.3, "1,3": 0.0}, 0)
+    assert curriculum.new == ("0,1,2",)
+
+
 @pytest.mark.parametrize(("most", "counts"), [(0, [5, 5, 5]), (1, [6, 7, 8]), (7, [12, 18, 25]), (1000, [15, 25, 30])])
 def test_max_new_tasks(most, counts):
     # of 7: seven pairs, then the other three and 0,1 with each of the rest, then the seven other triples

@@ -172,7 +172,8 @@ class Curriculum:
                 parents = subsets_below(candidate)
                 is_new = candidate not in performance and controllable.issuperset(parents)
                 if is_new and self.name_of(candidate) == candidate:
-                    optimistic[candidate] = math.prod(performance[parent] for parent in parents)
+                    # sorted: equally good ones are equal to the last bit, whatever parent comes first
+                    optimistic[candidate] = math.prod(sorted(performance[parent] for parent in parents))
         ranked = sorted(optimistic, key=lambda task: (-optimistic[task], *self._order(task)))
         return tuple(ranked[: config.max_new_tasks])
 
