@@ -248,6 +248,19 @@ def test_published_figures_are_keyed_by_groups():
     skills = Skills.from_published(published("Walker"), side_car("Walker", WALKER, **more), "Walker")
     assert skills.success == {"0,3+4": 0.7}
     assert skills.figures["r"] == {"3+4": 0.2}
+    assert len(skills.subsets) == 31  # practised, whatever was measured of them
+
+
+def test_published_tasks_are_those_that_were_practised(tmp_path):
+    # from a side-car without figures, whose first task is not the first group; it trained three tasks of the 31
+    car = side_car("Walker", WALKER, goal_dims={"5+6": 1.0, "0,5+6": 0.5, "0": 1.0}, cperf={})
+    skills = Skills.from_published(published("Walker"), car, "Walker")
+    skills.save(tmp_path / "skills")
+    for each in (skills, Skills.load(tmp_path / "skills")):
+        assert each.groups == ("0", "5+6")
+        assert each.subsets == ["0", "5+6", "0,5+6"]
+        assert each.figures["weight"] == {"0": 1.0, "5+6": 1.0, "0,5+6": 0.5}
+        assert each.success == {}
 
 
 @pytest.mark.parametrize(
@@ -260,6 +273,10 @@ def test_published_figures_are_keyed_by_groups():
         (lambda tensors, car: car["task_map"].pop("6"), "feature 6"),
         (lambda tensors, car: tensors.update({"pi.1.layers.2.weight": torch.zeros(6, 3)}), "does not fit Walker"),
         (lambda tensors, car: tensors["pi.2.mu.weight"].fill_(float("nan")), "not finite"),
+        (lambda tensors, car: tensors.update({"pi.2.mu.weight": torch.zeros(6, 5)}), "does not fit Walker: Sizes"),
+        (lambda tensors, car: tensors.update({"pi.1.layers.0.weight": torch.zeros(3)}), "reads 3 numbers"),
+        (lambda tensors, car: car["goal_dims"].update({"height": 1.0}), "'height' is no subset; write numbers"),
+        (lambda tensors, car: car["cperf"].update({"0": None}), "says None of the task '0'; use a number"),
     ],
 )
 def test_published_skills_that_lack_something(change, said):

@@ -12,7 +12,7 @@ from torch import Tensor
 from gaitway.envs.registry import make_env
 from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.facts import SkillFacts
-from gaitway.envs.tasks.skills.goal_spaces import groups_of
+from gaitway.envs.tasks.skills.goal_spaces import groups_of, subset_features
 from gaitway.skills.frozen_policy import Architecture, SkillFileError, component_names
 
 INPUTS = ("desired_goal", "observation", "task")
@@ -25,11 +25,12 @@ def read_published(policy: Mapping[str, Tensor], side_car: Mapping[str, Any], ro
     """The fields of `Skills` for the tensors `pi.1.layers.0.weight`, ..., `pi.2.mu.weight`, ... (a leading `pi.` may be
     missing) and a side-car with task_map, goal_dims, cperf, ..."""
     named, layers = _layers(policy)
-    spec = _spec(side_car, robot)
+    practised, spec = _practised(side_car), _spec(side_car, robot)
     facts, action = SkillFacts.of(spec), spec.action
     inputs = {name: component_names(spec, name) for name in INPUTS}
     expected = sum(map(len, inputs.values()))
-    width, size = named["1.layers.0.weight"].shape
+    first = named["1.layers.0.weight"]
+    width, size = len(first), first.shape[-1]
     if size != expected:
         raise SkillFileError(
             f"the policy reads {size} numbers, and skills of {robot} over these tasks {expected}; check robot and "
@@ -38,10 +39,11 @@ def read_published(policy: Mapping[str, Tensor], side_car: Mapping[str, Any], ro
     architecture = Architecture((width,) * layers)
     try:
         network = architecture.build(size, len(action.names), _weights(named, layers))
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # the latter from heads of different widths
         raise SkillFileError(f"the published policy does not fit {robot}: {error}") from error
     figures = {ours: _by_group(facts, side_car[theirs]) for ours, theirs in FIGURES.items() if theirs in side_car}
     figures.setdefault("success", _by_group(facts, side_car.get("cperf", {})))
+    figures["weight"] = _by_group(facts, practised)
     return {
         "facts": facts,
         "architecture": architecture,
@@ -80,14 +82,23 @@ def _weights(named: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
     return state
 
 
-def _spec(side_car: Mapping[str, Any], robot: str) -> EnvSpec:
-    """The contract of the environment that these skills were learnt in."""
+def _practised(side_car: Mapping[str, Any]) -> Mapping[str, float]:
+    """The tasks that were practised, and how often."""
     dims = side_car.get("goal_dims") or side_car.get("cperf")
     if not isinstance(dims, Mapping) or not isinstance(side_car.get("task_map"), Mapping):
         raise SkillFileError("the side-car lacks task_map or goal_dims; pass the JSON that lay beside the policy")
-    tasks = [str(task) for task in dims if task != "total"]
+    return dims
+
+
+def _spec(side_car: Mapping[str, Any], robot: str) -> EnvSpec:
+    """The contract of the environment that these skills were learnt in; groups in ascending order, as they were
+    published, whichever task comes first in the side-car."""
+    tasks = [str(task) for task in _practised(side_car) if task != "total"]
+    for task in tasks:
+        subset_features(task)  # refuses what is no task
+    groups = sorted(groups_of(tasks), key=lambda group: [int(member) for member in group.split("+")])
     options: dict[str, Any] = {
-        "feature_dist": dict.fromkeys(groups_of(tasks), 1.0),
+        "feature_dist": dict.fromkeys(groups, 1.0),
         "task_map": {str(feature): int(place) for feature, place in side_car["task_map"].items()},
         "compat": "original",
     }
@@ -97,5 +108,12 @@ def _spec(side_car: Mapping[str, Any], robot: str) -> EnvSpec:
 
 def _by_group(facts: SkillFacts, figures: Mapping[str, float]) -> dict[str, float]:
     """Figures of the side-car, whose tasks may be flattened, in group spelling."""
-    tasks = facts.tasks
-    return {tasks.name_of(tasks.key_of(str(task))): float(p) for task, p in figures.items() if task != "total"}
+    tasks, found = facts.tasks, {}
+    for task, figure in figures.items():
+        if task == "total":
+            continue
+        try:
+            found[tasks.name_of(tasks.key_of(str(task)))] = float(figure)
+        except TypeError as error:
+            raise SkillFileError(f"the side-car says {figure!r} of the task {task!r}; use a number") from error
+    return found

@@ -47,7 +47,7 @@ class Skills(FrozenPolicy):
     facts: SkillFacts
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
     """Success of every task: measured in rollouts (`success`), estimated by reachability (`r`) and by the critics
-    (`q`), met while training (`running`)."""
+    (`q`), met while training (`running`); of published skills also how often it was practised (`weight`)."""
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
     """Success of every task in play without skill, by kind of play: `random`, `zero`."""
 
@@ -70,7 +70,7 @@ class Skills(FrozenPolicy):
     @property
     def subsets(self) -> list[str]:
         """The tasks it was trained for, in group spelling, by rank."""
-        known = self.success or self.figures.get("r", {})
+        known = self.figures.get("weight") or self.success or self.figures.get("r", {})
         return [task for task in combinations(self.groups, len(self.groups)) if not known or task in known]
 
     @property
