@@ -154,6 +154,18 @@ def asymmetric_twist(state, meta):
     meta["facts"]["space"]["low"][3] = 0.0
 
 
+def numbered_feature(state, meta):
+    meta["facts"]["space"]["names"][0] = 3
+
+
+def numbered_action(state, meta):
+    meta["actions"]["names"][0] = 3
+
+
+def unnamed_component(state, meta):
+    dict(meta["inputs"])["observation"][0] = None
+
+
 def not_finite(state, meta):
     next(iter(state["network"].values())).fill_(float("nan"))
 
@@ -166,6 +178,9 @@ def not_finite(state, meta):
         (drop_features, "feature 9"),
         (asymmetric_delta, "delta feature x"),
         (asymmetric_twist, "twist feature heading"),
+        (numbered_feature, "the names of the features are [3,"),
+        (numbered_action, "names a component 3 where"),
+        (unnamed_component, "names a component None where"),
         (not_finite, "not finite"),
         (lambda state, meta: meta["facts"].pop("space"), "lack ['space']"),
     ],

@@ -194,7 +194,7 @@ class FrozenPolicy:
 
 def read_inputs(meta: Mapping[str, Any]) -> Inputs:
     """What the network of a file reads; checked before the network is made of it."""
-    return {name: tuple(components) for name, components in meta["inputs"]}
+    return {name: _names(components) for name, components in meta["inputs"]}
 
 
 def read_policy(state: Mapping[str, Any], meta: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
@@ -205,11 +205,18 @@ def read_policy(state: Mapping[str, Any], meta: Mapping[str, Any], inputs: Input
         "architecture": architecture,
         "network": architecture.build(sum(map(len, inputs.values())), len(actions["names"]), state["network"]),
         "inputs": inputs,
-        "actions": tuple(actions["names"]),
+        "actions": _names(actions["names"]),
         "action_low": tuple(actions["low"]),
         "action_high": tuple(actions["high"]),
         "origin": dict(meta["origin"]),
     }
+
+
+def _names(components: Sequence[Any]) -> tuple[str, ...]:
+    wrong = [name for name in components if not isinstance(name, str)]
+    if wrong or isinstance(components, str):
+        raise ValueError(f"it names a component {(wrong or [components])[0]!r} where a list of texts should be")
+    return tuple(components)
 
 
 def export(config: Any, spec: EnvSpec, inputs: Inputs, state: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class GoalSpace:
         return len(self.names)
 
     def _check_ranges(self) -> None:
+        if not all(isinstance(name, str) for name in self.names):
+            raise ValueError(f"the names of the features are {list(self.names)}; use texts")
         if len(self.units) != self.size:
             raise ValueError(f"{self.size} features need as many units; there are {len(self.units)}: {self.units}")
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
