@@ -25,6 +25,15 @@ def test_keys_bits_and_names_of_tasks():
             tasks.features_of(key)
 
 
+def test_tasks_of_too_many_features_are_refused_before_they_take_memory():
+    # 2^40 weights in float64 are 8 TiB
+    space = GoalSpace([f"joint_{number}" for number in range(40)], [-1.0] * 40, [1.0] * 40)
+    assert TaskSet(space, {str(feature): feature for feature in range(24)}).num_keys == 2**24
+    with pytest.raises(ValueError, match="numbers 40 features, and tasks may control 24; choose those"):
+        TaskSet(space, {str(feature): feature for feature in range(40)})
+    assert float(np.float32(2**24 - 1)) == 2**24 - 1  # the largest key, as metrics hold it
+
+
 def test_weights_of_equal_tasks_add_up():
     tasks = TaskSet(HUMANOID_BODYFEET, {"0": 0, "2": 1, "3": 2})
     weights = tasks.weights({"0+3,2+3": 1, "0,2,3": 2.0, "3": 1})

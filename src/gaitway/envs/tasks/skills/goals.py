@@ -27,6 +27,8 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SEED_LIMIT = 2**53
 """Seeds of episodes lie below this, so that float64 holds them exactly."""
+MAX_FEATURES = 24
+"""Features that tasks may control: keys below 2^24 are exact in float32 metrics, and tables of all keys fit memory."""
 
 
 class TaskSet:
@@ -43,6 +45,11 @@ class TaskSet:
         if sorted(self.task_map.values()) != list(range(len(self.task_map))) or not self.task_map:
             raise ValueError(
                 f"the task map {self.task_map} must number its features 0 to {len(self.task_map) - 1}, each once"
+            )
+        if len(self.task_map) > MAX_FEATURES:
+            raise ValueError(
+                f"the task map numbers {len(self.task_map)} features, and tasks may control {MAX_FEATURES}; choose "
+                "those that are to be goals by feature_dist and task_map"
             )
         self.members = np.array(sorted(map(int, self.task_map), key=lambda feature: self.task_map[str(feature)]))
         wrong = [feature for feature in self.members.tolist() if not space.is_controllable(feature)]
