@@ -127,7 +127,7 @@ def _film(player: Player, options: argparse.Namespace) -> int:
     video = player.config.video
     with Camera(player.env, 0, options.camera, options.quality) as camera:
         size = _size(player, options, path, camera)
-        check_drawing(camera, size)
+        check_drawing(camera, size, "--no-video plays it without pictures")
         check_writable(path)
         if player.folder is None and options.video is None and not has_screen():
             console.print(f"there is no screen here (DISPLAY is not set): filming to {path}", soft_wrap=True)
@@ -176,12 +176,12 @@ def _size(player: Player, options: argparse.Namespace, path: Path, camera: Camer
     return player.config.video.size
 
 
-def check_drawing(camera: Camera, size: tuple[int, int]) -> None:
-    """Refuse to film what cannot be drawn here."""
+def check_drawing(camera: Camera, size: tuple[int, int], instead: str) -> None:
+    """Refuse to film what cannot be drawn here; `instead` says what can be had without pictures."""
     try:
         camera(*size)
     except Exception as error:  # OpenGL and foreign environments fail in many types
-        raise ConfigError(f"{error}; --no-video plays it without pictures") from error
+        raise ConfigError(f"{error}; {instead}") from error
 
 
 def check_writable(path: Path) -> None:

@@ -94,7 +94,7 @@ def view_skills(options: argparse.Namespace) -> int:
         Camera(env) as camera,
     ):
         size = check_size(options.size, path.suffix.lower())
-        check_drawing(camera, size)
+        check_drawing(camera, size, f"`gaitway skills show {options.file}` says in numbers what they can")
         check_writable(path)
         act = Sweep(env, skills, swept, options.length)
         shown = record_episode(
