@@ -153,6 +153,8 @@ def test_ranges_are_checked() -> None:
         GoalSpace("ab", [-1, -1], [1, 1], twist=[0], psi=np.ones((2, 2)) + np.eye(2))
     with pytest.raises(ValueError, match=r"2 features take \(2, 2\)"):
         GoalSpace("ab", [-1, -1], [1, 1], psi=np.eye(3))
+    with pytest.raises(ValueError, match="psi cannot be inverted"):
+        GoalSpace("ab", [-1, -1], [1, 1], psi=np.ones((2, 2)))
 
 
 def test_controllability() -> None:

@@ -44,7 +44,9 @@ def test_wrong_task_maps_and_distributions_are_named():
     empty_range = GoalSpace(("a", "b"), (0.0, 1.0), (1.0, 1.0))
     for space, task_map, words in [
         (WALKER_BODYFEET, {"0": 0, "1": 2}, "each once"),
-        (WALKER_BODYFEET, {}, "each once"),
+        (WALKER_BODYFEET, {}, "no feature is to be a goal; name at least one"),
+        (WALKER_BODYFEET, {"height": 0}, "is {'height': 0}; write numbers of features"),
+        (WALKER_BODYFEET, {"0": "first"}, "is {'0': 'first'}; write numbers of features"),
         (WALKER_BODYFEET, {"7": 0}, r"features \[7\] of the task map cannot be controlled"),
         (empty_range, {"0": 0, "1": 1}, r"features \[1\] of the task map cannot be controlled"),
         (WALKER_BODYFEET, {"-1": 0}, "negative"),
@@ -53,7 +55,7 @@ def test_wrong_task_maps_and_distributions_are_named():
             TaskSet(space, task_map)
     tasks = TaskSet(WALKER_BODYFEET, {"0": 0, "1": 1})
     for distribution, words in [
-        ({"0,2": 1.0}, "feature 2 of subset '0,2' is not in the task map"),
+        ({"0,2": 1.0}, "feature 2 of subset '0,2' is not in the task map.*; give it the position 2 there"),
         ({"9": 1.0}, "feature 9 of subset '9' cannot be controlled"),
         ({"0": -1.0}, "at least 0"),
         ({"0": float("nan")}, "finite"),

@@ -51,6 +51,8 @@ def test_options_by_name_types_and_the_spec():
         make_env("walker/skills", horizon=3)
     with pytest.raises(TypeError, match="takes str"):
         make_env("walker/skills", feature_dist=3.5)
+    env = make_env("walker/skills", feature_dist=3)  # `feature_dist: 3` in YAML
+    assert env.spec.facts["skills"]["groups"] == ["3"]
     env = make_env("walker/skills", feature_dist={"0": 1, "3+4": 2}, max_steps=20)
     assert env.spec.options == {"feature_dist": {"0": 1, "3+4": 2}, "max_steps": 20}
     assert env.spec.group("task").shape == (3,)

@@ -62,7 +62,12 @@ class GoalSpace:
         self._check_projection()
         self._scale = np.diag(self.psi).copy()
         self._is_diagonal = not np.count_nonzero(self.psi - np.diag(self._scale))
-        self._inverse = np.linalg.inv(self.psi)
+        try:
+            self._inverse = np.linalg.inv(self.psi)
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                "psi cannot be inverted, so no goal says where features are to go; make its rows independent"
+            ) from error
         self.offset1 = -self.offset / self._scale if self._is_diagonal else -self._inverse @ self.offset
         """What a projected goal of zeros means in feature units, [n]: the centres of the ranges."""
         self.half_turn = math.pi * np.abs(self._scale[self.twist])

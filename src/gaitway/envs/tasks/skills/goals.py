@@ -41,17 +41,25 @@ class TaskSet:
 
     def __init__(self, space: GoalSpace, task_map: Mapping[str, int], groups: Sequence[str] = ()) -> None:
         self.space = space
-        self.task_map = {str(feature): int(position) for feature, position in task_map.items()}
-        if sorted(self.task_map.values()) != list(range(len(self.task_map))) or not self.task_map:
+        try:
+            self.task_map = {str(feature): int(position) for feature, position in task_map.items()}
+            features = [int(feature) for feature in self.task_map]
+        except (TypeError, ValueError) as error:
             raise ValueError(
-                f"the task map {self.task_map} must number its features 0 to {len(self.task_map) - 1}, each once"
+                f"the task map is {dict(task_map)}; write numbers of features with their positions: {{'0': 0, '3': 1}}"
+            ) from error
+        if not features:
+            raise ValueError("no feature is to be a goal; name at least one in feature_dist and in the task map")
+        if sorted(self.task_map.values()) != list(range(len(features))):
+            raise ValueError(
+                f"the task map {self.task_map} must number its features 0 to {len(features) - 1}, each once"
             )
         if len(self.task_map) > MAX_FEATURES:
             raise ValueError(
                 f"the task map numbers {len(self.task_map)} features, and tasks may control {MAX_FEATURES}; choose "
                 "those that are to be goals by feature_dist and task_map"
             )
-        self.members = np.array(sorted(map(int, self.task_map), key=lambda feature: self.task_map[str(feature)]))
+        self.members = np.array(sorted(features, key=lambda feature: self.task_map[str(feature)]))
         wrong = [feature for feature in self.members.tolist() if not space.is_controllable(feature)]
         if wrong:
             raise ValueError(
@@ -72,7 +80,10 @@ class TaskSet:
             if not self.space.is_controllable(feature):
                 raise ValueError(f"feature {feature} of subset {subset!r} cannot be controlled; see {self.space.names}")
             if str(feature) not in self.task_map:
-                raise ValueError(f"feature {feature} of subset {subset!r} is not in the task map {self.task_map}")
+                raise ValueError(
+                    f"feature {feature} of subset {subset!r} is not in the task map {self.task_map}; give it the "
+                    f"position {len(self.task_map)} there, or leave it out"
+                )
             key |= 1 << self.task_map[str(feature)]
         return key
 

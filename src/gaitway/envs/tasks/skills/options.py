@@ -29,9 +29,10 @@ BACKPROP_FALLOVER = (
 class SkillConfig:
     features: str = "bodyfeet"
     """Goal features: bodyfeet or bodyfeet-relz, which are the same on flat ground."""
-    feature_dist: str = field(default="all", metadata={"also": dict})
+    feature_dist: str = field(default="all", metadata={"also": (dict, int)})
     """Which tasks are drawn, and how often: a mapping from subsets ("0,3+4") to weights, or groups of features
-    ("0#3+4"), of which all combinations of `rank_min` to `rank_max` are drawn equally often."""
+    ("0#3+4"), of which all combinations of `rank_min` to `rank_max` are drawn equally often. YAML reads a single
+    feature as a number."""
     rank_min: Count = 1
     rank_max: Count = 1
     allow_drop: bool = False
@@ -103,19 +104,19 @@ class SkillConfig:
 
 @configuration(kw_only=True)
 class WalkerSkillConfig(SkillConfig):
-    feature_dist: str = field(default=WALKER_GROUPS, metadata={"also": dict})
+    feature_dist: str = field(default=WALKER_GROUPS, metadata={"also": (dict, int)})
     ctrl_cost: NotNegative = 0.001
 
 
 @configuration(kw_only=True)
 class HumanoidSkillConfig(SkillConfig):
-    feature_dist: str = field(default=HUMANOID_GROUPS, metadata={"also": dict})
+    feature_dist: str = field(default=HUMANOID_GROUPS, metadata={"also": (dict, int)})
 
 
 @configuration(kw_only=True)
 class PointSkillConfig(SkillConfig):
     features: str = "body"
-    feature_dist: str = field(default=POINT_GROUPS, metadata={"also": dict})
+    feature_dist: str = field(default=POINT_GROUPS, metadata={"also": (dict, int)})
     max_steps: int = 40
     start_range: NotNegative = 20.0
     """Episodes begin within so many metres of the origin, along x and along y; 0 for the origin itself."""
