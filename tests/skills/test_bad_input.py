@@ -322,3 +322,25 @@ def test_a_delta_or_twist_range_that_is_not_symmetric(kind, place, high):
     ranges["high"][place] = high
     name = ("x", "turn")[place]
     raises(lambda: GoalSpace(("x", "turn"), **ranges), f"{kind} feature {name} is [-1.0, {high}]", "symmetric about 0")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["agent.normalise_observations=true"], "train without blocks, actor_network and normalise_observations"),
+        (["agent.observations.actor=[observation, task]"], "set agent.observations.actor to all three"),
+    ],
+)
+def test_what_no_skill_file_can_hold_is_refused_before_training(here, capsys, change, said):
+    refused(capsys, [*TRAIN, "callbacks=[skill_file]", *change], "callbacks[0]: ", said, folder=here)
+
+
+def test_a_misspelt_option_of_the_curriculum_is_told_the_nearest_one(here, capsys):
+    # those of the callback itself beside those of CurriculumConfig
+    for wrong, right in [
+        ("intervall", "interval"),
+        ("estimate_joint_space", "estimate_joint_spaces"),
+        ("lp_ep", "lp_eps"),
+    ]:
+        arguments = [*TRAIN, f"callbacks=[{{name: curriculum, {wrong}: 5}}]"]
+        refused(capsys, arguments, f"did you mean 'callbacks.curriculum.{right}'?", folder=here)

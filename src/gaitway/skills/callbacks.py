@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gaitway.agents.action_range import ActionRange
-from gaitway.core.config import from_config
+from gaitway.core.config import from_config, unknown_key
 from gaitway.core.ranges import Count, WholeNumber
 from gaitway.core.ranks import here
 from gaitway.core.seeding import stream
@@ -55,6 +56,10 @@ class TaskCurriculum:
         if estimate_joint_spaces is not None:
             check_joint_space(estimate_joint_spaces)
         self.algorithm, self.interval, self.joint_space = algorithm, interval, estimate_joint_spaces
+        known = ["interval", "estimate_joint_spaces", *(each.name for each in fields(CurriculumConfig))]
+        for name in options:
+            if name not in known:
+                raise unknown_key("callbacks.curriculum", name, known)
         self.config = from_config(CurriculumConfig, options, "callbacks.curriculum")
         if evaluation_interval == 0 and self._follows_evaluations:
             raise ValueError(
@@ -159,6 +164,7 @@ class SkillFileWriter:
             raise ValueError("a skill file holds goal-reaching skills; use it with algorithm=multitask_sac")
         if trials < 1:
             raise ValueError(f"trials is {trials}; use at least 1")
+        Skills.of_policy(algorithm.policy)  # what no file can hold is refused now, and not at the first checkpoint
         self.algorithm, self.measures_floors, self.trials = algorithm, floors, trials
         self.figures: dict[str, dict[str, float]] = {"success": {}, "running": {}}
         self.floors: dict[str, dict[str, float]] = {}

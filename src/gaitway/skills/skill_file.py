@@ -127,7 +127,9 @@ class Skills(FrozenPolicy):
             )
         order = policy.groups["actor"]
         if set(order) != GROUPS:
-            raise SkillFileError(f"the actor reads {list(order)}; a skill reads {sorted(GROUPS)}")
+            raise SkillFileError(
+                f"the actor reads {list(order)} and a skill {sorted(GROUPS)}; set agent.observations.actor to all three"
+            )
         inputs = {name: component_names(spec, name) for name in order}
         return cls(**export(config, spec, inputs, policy.actor.state_dict()), facts=SkillFacts.of(spec), **known)
 
