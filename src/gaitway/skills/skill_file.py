@@ -21,6 +21,7 @@ from gaitway.core.files import load_state
 from gaitway.envs.spec import EnvSpec
 from gaitway.envs.tasks.skills.facts import SkillFacts
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, combinations, rank
+from gaitway.envs.tasks.skills.goals import MAX_GROUPS
 from gaitway.skills.frozen_policy import (
     FrozenPolicy,
     SkillFileError,
@@ -35,8 +36,6 @@ from gaitway.skills.places import GOAL_SKILLS, find_skill_file
 KIND = GOAL_SKILLS
 GROUPS = frozenset({"desired_goal", "observation", "task"})
 """What the network reads, in any order."""
-MAX_GROUPS = 16
-"""Groups of features that tasks may combine: 65,535 tasks."""
 
 
 @dataclass(kw_only=True)

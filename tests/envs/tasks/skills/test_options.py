@@ -10,7 +10,8 @@ from skill_cases import actions, make_skills, play
 from gaitway.envs.registry import make_env
 from gaitway.envs.tasks.skills import goal_logic
 from gaitway.envs.tasks.skills.goal_logic import NUM_CANDIDATES
-from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET
+from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
+from gaitway.envs.tasks.skills.options import SkillConfig, make_tasks
 
 FREE = {"allow_fallover": True}
 
@@ -44,6 +45,17 @@ FREE = {"allow_fallover": True}
 def test_mistakes_are_named_at_construction(robot, options, words):
     with pytest.raises(ValueError, match=words):
         make_env(f"{robot}/skills", **options)
+
+
+def test_more_groups_than_can_be_combined_are_refused_before_all_are_named():
+    # 20 groups make 1,048,575 tasks, whose names alone took more than a minute
+    space = GoalSpace([f"joint_{number}" for number in range(20)], [-1.0] * 20, [1.0] * 20)
+    groups = [str(number) for number in range(20)]
+    with pytest.raises(ValueError, match="names 20 groups of features, and tasks combine 16 at most"):
+        make_tasks("arm", SkillConfig(feature_dist=dict.fromkeys(groups, 1.0)), space)
+    joined = ["0+1+2+3+4", *groups[5:]]
+    tasks, _ = make_tasks("arm", SkillConfig(feature_dist=dict.fromkeys(joined, 1.0)), space)
+    assert len(tasks.groups) == 16
 
 
 def test_options_by_name_types_and_the_spec():

@@ -29,6 +29,8 @@ SEED_LIMIT = 2**53
 """Seeds of episodes lie below this, so that float64 holds them exactly."""
 MAX_FEATURES = 24
 """Features that tasks may control: keys below 2^24 are exact in float32 metrics, and tables of all keys fit memory."""
+MAX_GROUPS = 16
+"""Groups of features that tasks may combine: 65,535 tasks, each of which has a name."""
 
 
 class TaskSet:

@@ -13,7 +13,7 @@ from dataclasses import field
 from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import Count, NotNegative, Number, Positive, Share, WholeNumber
 from gaitway.envs.tasks.skills.goal_spaces import GoalSpace, groups_of, subset_features, subsets_task_map
-from gaitway.envs.tasks.skills.goals import GOAL_SAMPLINGS, REWARDS, TaskSet
+from gaitway.envs.tasks.skills.goals import GOAL_SAMPLINGS, MAX_GROUPS, REWARDS, TaskSet
 
 COMPATS = ("fixed", "original")
 WALKER_GROUPS = "0#1#2#3+4#5+6"
@@ -140,7 +140,13 @@ def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskS
         subsets, task_map = subsets_task_map(config.features, robot, config.feature_dist, *ranks, allow_drop)
         feature_dist = dict.fromkeys(subsets, 1.0)
     given = config.task_map if isinstance(config.task_map, Mapping) else task_map
-    tasks = TaskSet(space, given, groups_of(feature_dist))
+    groups = groups_of(feature_dist)
+    if len(groups) > MAX_GROUPS:
+        raise ValueError(
+            f"feature_dist names {len(groups)} groups of features, and tasks combine {MAX_GROUPS} at most; join some "
+            "by '+', as in '0#1+2', or leave some out"
+        )
+    tasks = TaskSet(space, given, groups)
     missing = [index for index in space.twist if index not in tasks.members]
     if config.backproject_goal and missing:
         raise ValueError(
