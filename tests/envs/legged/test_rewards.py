@@ -152,6 +152,15 @@ def test_a_negative_sum_counts_as_nothing_before_the_termination() -> None:
     assert float(Rewards(terms, clip_negative=False)(frame)[0]) == pytest.approx(-2.01)
 
 
+def test_a_list_without_terms_pays_nothing() -> None:
+    """Style alone, from a motion prior, may be all that a robot earns."""
+    total, parts = Rewards([], clip_negative=True)(frame_of(terminated=True))
+    assert total.tolist() == [0.0]
+    assert parts.shape == (1, 0)
+    with MujocoBatchEnv(make_legged("pup12/velocity", {"rewards": []}), 2) as env:
+        assert env.step(torch.zeros(2, 12)).reward.tolist() == [0.0, 0.0]
+
+
 def test_velocities_are_followed_in_the_yaw_frame() -> None:
     """A robot that pitches and goes level at the commanded speed gets everything; in the body frame it would not."""
     view, robot = pup12()

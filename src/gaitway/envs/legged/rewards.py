@@ -299,7 +299,7 @@ class Rewards:
             total = total.clamp(min=0.0)
         for name, part in zip(self.names, parts, strict=True):
             total = total + part if name == TERMINATION else total
-        return total, torch.stack(parts, 1)
+        return total, torch.stack(parts, 1) if parts else total.new_zeros(len(total), 0)
 
 
 class OwnTerm:
