@@ -11,6 +11,7 @@ from gaitway.envs.legged.terrain.depth import FAR, DepthCamera
 from gaitway.envs.legged.terrain.levels import UNKNOWN, first_level, graduated, next_level
 from gaitway.envs.legged.terrain.surroundings import Surroundings
 from gaitway.envs.legged.terrain.tiles import Tiles
+from gaitway.envs.legged.terrain.track import Track
 from tests.envs.legged_cases import frame_of
 
 LIKE = torch.zeros(0, dtype=torch.float64)
@@ -46,6 +47,16 @@ def test_tiles_ask_for_half_a_tile_or_half_of_the_command() -> None:
     up, down = tiles.achieved(memory, LIKE.new_zeros(5, 3), torch.zeros(5, dtype=torch.bool))
     assert up.tolist() == [True, False, False, False, False]
     assert down.tolist() == [False, True, False, False, False]
+
+
+def test_tracks_ask_for_a_block_and_a_half_or_for_the_whole_of_a_shorter_one() -> None:
+    """Blocks of 2 m, a flat one first: 1.5 more end at 5 m, the end of a track of one obstacle is at 4 m."""
+    memory, far = {"asked": numbers(9.0, 9.0, 9.0, 9.0)}, torch.tensor([[3.9], [4.3], [4.9], [5.1]], dtype=LIKE.dtype)
+    fell = torch.zeros(4, dtype=torch.bool)
+    for blocks, rise in ((1, [False, True, True, True]), (3, [False, False, False, True])):
+        up, down = Track(TerrainConfig(kind="track", blocks=blocks), LIKE).achieved(memory, far, fell)
+        assert up.tolist() == rise
+        assert down.tolist() == [True, False, False, False]
 
 
 def levels_follow_what_was_asked_for_in_every_step(around: Surroundings) -> None:

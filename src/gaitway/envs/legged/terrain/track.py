@@ -55,7 +55,7 @@ FLOOR, EXTENT, _, _, _, OVER, HALF_GAP = range(7)
 """Columns of the profile: height behind the edge of a block; extent of its obstacle; what that adds to the ground, its
 slope, the rise of its steps; how far above the floor an overhang ends, and beyond which y it stands."""
 UP, DOWN_BELOW = 1.5, 1.0
-"""Blocks past the first one from which on a level goes up, and below which it goes down."""
+"""Blocks past the first from which on a level goes up (the end of a shorter track), and below which it goes down."""
 
 
 class Track:
@@ -171,7 +171,7 @@ class Track:
     def achieved(self, memory: Mapping[str, Tensor], position: Tensor, fell: Tensor) -> tuple[Tensor, Tensor]:
         """Who moves up [B] and down [B], by how far it came along the track."""
         passed = position[:, 0] / BLOCK - 1.0
-        return (passed > UP) & ~fell, (passed < DOWN_BELOW) & (memory["asked"] > MOVED)
+        return (passed > min(UP, float(self.blocks))) & ~fell, (passed < DOWN_BELOW) & (memory["asked"] > MOVED)
 
     @property
     def num_boxes(self) -> int:
