@@ -620,6 +620,7 @@ def test_terms_of_substeps_are_recorded() -> None:
             "randomise.payload has -5.2 kg, and 'trunk', the base of pup12, weighs 5.2 kg; use more than -5.2",
         ),
         ({"frictoin": 1.0}, "frictoin"),
+        ({"episode_seconds": 0.005}, "episode_seconds is 0.005, shorter than a step, which takes 0.02 s; use at least"),
         ({"latency": {"most": 8}}, "latency.most is 8 steps, longer than the history: 8 frames .* use at most 7, or"),
         ({"latency": {"least": 3, "most": 2}}, "latency.least is 3 steps and latency.most is 2; write the smaller"),
         ({"latency": {"most": 2}, "observations": {"policy": ["commands"]}}, "no group shows a leaf that can be late"),

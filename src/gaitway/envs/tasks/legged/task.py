@@ -108,6 +108,9 @@ class LeggedTask(BatchTask):
         self.camera = None if around is None else TERRAIN_CAMERA
         self.standing_geoms = view.foot_geoms.reshape(-1).tolist()
         self.max_episode_steps = round(config.episode_seconds / self.control_dt)
+        if not self.max_episode_steps:  # 0 would mean that episodes never end
+            shortest = f"a step, which takes {self.control_dt:g} s; use at least that"
+            raise ValueError(f"episode_seconds is {config.episode_seconds:g}, shorter than {shortest}")
         self.action, self.drive = action_spec(actions), view.drive()
         self.layout_shapes = self._logic.layout_shapes()
         paid = [term.weight for term in config.terms if term.name == TERMINATION]
