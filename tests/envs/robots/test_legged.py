@@ -240,6 +240,21 @@ def test_what_is_stripped_leaves_the_robot_as_it_is(tmp_path: Path) -> None:
     assert twin.mass == pytest.approx(13.76)
 
 
+@pytest.mark.parametrize("name", ["floor", "ground", ""])
+def test_a_floor_of_the_file_goes(name: str, tmp_path: Path) -> None:
+    """Tasks bring the ground, which is called floor; another one would be a link that touches nothing."""
+    path = described(tmp_path)
+    tree = ElementTree.parse(tmp_path / "other.xml")
+    world_body = tree.find("worldbody")
+    assert world_body is not None
+    ElementTree.SubElement(world_body, "geom", {"type": "plane", "size": "1 1 0.1"} | ({"name": name} if name else {}))
+    tree.write(tmp_path / "other.xml")
+    other = view_of(LeggedRobot.load(path))
+    assert [other.model.geom(g).name for g in np.flatnonzero(other.model.geom_bodyid == 0)] == ["floor"]
+    assert len(other.link_contacts) == len(view_of(PUP12).link_contacts) == 8
+    trajectories_are_the_same(view_of(PUP12), other, other.positions)
+
+
 def test_geoms_and_sites_are_those_that_are_named(tmp_path: Path) -> None:
     other = view_of(loaded(cluttered(tmp_path), **CLUTTER))
     ours = view_of(PUP12)

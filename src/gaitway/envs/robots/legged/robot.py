@@ -173,7 +173,8 @@ class LeggedRobot:
         """Turn the file into the model that policies drive."""
         efforts = self._efforts()
         self._strip(spec)
-        for part in (*spec.lights, *spec.keys, *spec.actuators, *spec.sensors, *spec.pairs):
+        scenery = spec.worldbody.geoms  # a floor of the file's: tasks bring the ground
+        for part in (*scenery, *spec.lights, *spec.keys, *spec.actuators, *spec.sensors, *spec.pairs):
             spec.delete(part)
         option = spec.option
         option.timestep, option.integrator = self.timestep, mujoco.mjtIntegrator.mjINT_IMPLICITFAST
