@@ -188,6 +188,8 @@ def trajectories_are_the_same(ours: LeggedView, other: LeggedView, positions: np
         ({"kp": {".*_hip_joint": 60.0}}, "one key must match the joint 'vr_links_thigh_joint'; none of them"),
         ({"kp": {".*": 60.0, ".*_hip_joint": 6.0}}, "2 of them do"),
         ({"kd": {".*": -1.0}}, "kd of pup12 is -1 for 'vr_links_hip_joint'; use a number >= 0"),
+        ({"kp": {".*": 0.0}}, "kp of pup12 is 0 for 'vr_links_hip_joint'; use a number > 0"),
+        ({"effort": {".*": 0.0}}, "effort of pup12 is 0 for 'vr_links_hip_joint'; use a number > 0"),
         ({"effort": None}, "has no actuator with a force limit"),
         ({"default_pose": {".*": 0.0}}, "outside its range"),
     ],

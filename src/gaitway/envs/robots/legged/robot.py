@@ -29,6 +29,8 @@ PACKAGE = "package:"
 """Before paths that begin with the name of an installed package."""
 TERRAIN, FEET, LINKS, SELF = 1, 2, 4, 8
 """Bits of contacts: terrain meets feet and links; links meet each other with `self_collision` alone."""
+POSITIVE = ("kp", "effort")
+"""What of a joint is above 0: without them it could not be driven."""
 CONTACT_SIZE = 4
 """Numbers of a contact sensor: whether there is contact, and the force (N) of the geom on what it touches."""
 
@@ -160,8 +162,10 @@ class LeggedRobot:
                 said = f"{len(fitting)} of them do, {fitting}" if fitting else "none of them does"
                 raise RobotError(f"{what} of {self.name}: one key must match the joint {joint!r}; {said}")
             found.append(float(values[fitting[0]]))
-            if not math.isfinite(found[-1]) or (found[-1] < 0.0 and what != "default_pose"):
-                raise RobotError(f"{what} of {self.name} is {found[-1]:g} for {joint!r}; use a number >= 0")
+            is_too_small = found[-1] <= 0.0 if what in POSITIVE else found[-1] < 0.0
+            if not math.isfinite(found[-1]) or (is_too_small and what != "default_pose"):
+                least = "> 0" if what in POSITIVE else ">= 0"
+                raise RobotError(f"{what} of {self.name} is {found[-1]:g} for {joint!r}; use a number {least}")
         return np.array(found)
 
     @functools.cached_property
