@@ -211,6 +211,7 @@ def cluttered(folder: Path) -> Path:
     arm = ElementTree.SubElement(trunk, "body", name="arm", pos="0 0 0.1")
     ElementTree.SubElement(arm, "joint", name="arm_hip_joint", axis="0 1 0", range="-1 1")
     ElementTree.SubElement(arm, "geom", name="arm_geom", type="sphere", size="0.03", mass="1")
+    ElementTree.SubElement(trunk, "site", name="foot_0")  # a name of ours
     for body in trunk.iter("body"):
         if str(body.get("name")).endswith("_calf"):
             ElementTree.SubElement(body, "site", name=f"{body.get('name')}_toe", pos="0 0 -0.21")
@@ -218,7 +219,7 @@ def cluttered(folder: Path) -> Path:
     return path
 
 
-STRIP = {"strip": ["ground", "arm"]}
+STRIP = {"strip": ["ground", "arm", "foot_0"]}
 CLUTTER: dict[str, object] = {
     **STRIP,
     "foot_sites": [f"{leg}_calf_toe" for leg in PERMUTED.values()],
@@ -236,9 +237,9 @@ def test_what_is_stripped_leaves_the_robot_as_it_is(tmp_path: Path) -> None:
     """The twin keeps the arm: its joint makes `.*_hip_joint` of nothing else, but its mass is there."""
     other = view_of(loaded(cluttered(tmp_path), **STRIP))
     trajectories_are_the_same(view_of(PUP12), other, other.positions)
-    assert other.report().endswith("without ground, arm")
+    assert other.report().endswith("without ground, arm, foot_0")
     assert other.model.njnt == 13
-    twin = view_of(loaded(cluttered(tmp_path), strip=["ground"]))
+    twin = view_of(loaded(cluttered(tmp_path), strip=["ground", "foot_0"]))
     assert twin.mass == pytest.approx(13.76)
 
 
@@ -281,6 +282,7 @@ def test_geoms_and_sites_are_those_that_are_named(tmp_path: Path) -> None:
         ({"link_geoms": ["tigh"]}, "no geom besides those of feet is called 'tigh'"),
         ({"link_geoms": [".*"], "trunk_geoms": ["trunk.*"]}, "is of the base and of the links; name it once"),
         ({"trunk_geoms": ["("]}, "is no regular expression"),
+        ({"strip": []}, "has a site 'foot_0', as places of feet are called here; give it another name, or write"),
     ],
 )
 def test_mistakes_about_parts_are_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
@@ -314,6 +316,16 @@ def test_a_mirror_whose_sides_are_none_is_refused(swap: tuple[tuple[str, str], .
     assert view_of(dataclasses.replace(PUP12, mirror=Mirror(swap=SIDES))).mirrored() is not None
     with pytest.raises(RobotError, match=words):
         view_of(dataclasses.replace(PUP12, mirror=Mirror(swap=swap))).mirrored()
+
+
+def test_a_file_that_is_no_model_is_named_in_one_sentence(tmp_path: Path) -> None:
+    path = described(tmp_path)
+    (tmp_path / "other.xml").write_text("<mujoco><worldbody>")
+    with pytest.raises(
+        ValueError, match=r"MuJoCo cannot read '.*other.xml', the file of pup12: .*; correct it there"
+    ) as said:
+        view_of(LeggedRobot.load(path))
+    assert "\n" not in str(said.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

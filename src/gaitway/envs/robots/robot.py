@@ -79,7 +79,13 @@ class Robot:
 
     def spec(self) -> mujoco.MjSpec:
         """The robot alone, editable; `gaitway.envs.robots.world` adds what is around it. Nameless parts get numbers."""
-        spec = mujoco.MjSpec.from_file(str(self.path))
+        try:
+            spec = mujoco.MjSpec.from_file(str(self.path))
+        except ValueError as error:
+            said = " ".join(str(error).split())  # MuJoCo takes several lines
+            raise ValueError(
+                f"MuJoCo cannot read {str(self.path)!r}, the file of {self.name}: {said}; correct it there"
+            ) from error
         if self.edit is not None:
             self.edit(spec)
         for kind, parts in (("joint", spec.joints), ("body", spec.bodies[1:])):

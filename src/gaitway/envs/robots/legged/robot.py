@@ -251,6 +251,12 @@ class LeggedRobot:
         """Give contacts their bits, and put sensors on whatever may touch the ground."""
         base = _named(spec.bodies, self.base_body, "body", self.name)
         feet = self.foot_geoms(spec)
+        ours = {f"foot_{foot}" for foot in range(len(feet))}
+        if taken := [site.name for site in spec.sites if site.name in ours]:
+            raise RobotError(
+                f"{self.name} has a site {taken[0]!r}, as places of feet are called here; give it another name, or "
+                "write it into strip"
+            )
         for foot, (geoms, middle) in enumerate(zip(feet, self._foot_places(spec, feet), strict=True)):
             geoms[0].parent.add_site(name=f"foot_{foot}", pos=middle, size=[0.005, 0.005, 0.005], group=4)
         of_feet = {geom.name for geoms in feet for geom in geoms}
