@@ -182,7 +182,12 @@ def test_list_robots_knows_legged_ones_and_tells_of_each(tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(own))
     assert main(["list", "robots", str(tmp_path / "mine.yaml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["report"].startswith("mine: 12.76 kg")
-    for arguments, words in ((["robots", "pup21"], "did you mean 'pup12'"), (["envs", "pup12"], "leave pup12 out")):
+    (tmp_path / "lame.yaml").write_text(yaml.safe_dump(own | {"mirror": {"swap": [["F", "G"]]}}))
+    for arguments, words in (
+        (["robots", "pup21"], "did you mean 'pup12'"),
+        (["envs", "pup12"], "leave pup12 out"),
+        (["robots", str(tmp_path / "lame.yaml")], "the mirror of mine makes 'G_thigh_joint' of 'F_thigh_joint'"),
+    ):
         assert main(["list", *arguments]) == 1
         assert words in capsys.readouterr().err
 

@@ -188,7 +188,9 @@ def robot_report(name: str) -> str:
     from gaitway.envs.robots.legged import LeggedView
 
     legged = get_legged_robot(name)
-    return LeggedView(legged, world.compile_model(legged.robot.spec())).report()
+    view = LeggedView(legged, world.compile_model(legged.robot.spec()))
+    view.mirrored()  # one that does not fit is refused here as it is by a task
+    return view.report()
 
 
 def _options_of(texts: Sequence[str]) -> dict[str, Any]:
