@@ -192,6 +192,12 @@ def test_list_robots_knows_legged_ones_and_tells_of_each(tmp_path, capsys):
         assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["terrain.level", "env.options.terrain.level"])
+def test_check_takes_the_options_of_a_run(name, capsys):
+    assert main(["check", "pup12/velocity", f"{name}=10"]) == 1
+    assert "env.options.terrain.level is 10; use an integer from 0 to 9, or null" in capsys.readouterr().err
+
+
 def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "gaitway", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()[0]) == (0, "gaitway")

@@ -146,6 +146,14 @@ def test_random_actions_are_those_of_the_seed(here, capsys):
     assert results[0] == results[1] != results[2]
 
 
+def test_options_of_an_environment_are_those_of_a_run(here, capsys):
+    options = ["env.options.commands.fixed=[0.3,0,0]", "env.options.episode_seconds=0.1"]
+    assert main(["play", "pup4/velocity", *options, "--policy", "zero", "--no-video"]) == 0
+    assert "pup4/velocity, zero actions, seed 0, 5 steps" in said(capsys)  # of 0.02 s
+    assert main(["play", "pup4/velocity", "robot=pup4", "--no-video"]) == 1
+    assert "write device=cpu, device=cuda or env.options.NAME=VALUE" in capsys.readouterr().err
+
+
 def test_zero_actions():
     zero = ZeroPolicy(ActionSpec("continuous", ("a", "b", "c"), (-1.0, 0.5, -3.0), (1.0, 2.0, -0.25)))
     obs = {"policy": torch.zeros(2, 7)}

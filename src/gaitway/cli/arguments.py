@@ -6,13 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gaitway.core.config import ConfigError
+import yaml
+
+from gaitway.core.config import ConfigError, read_yaml
 
 GROUPS = ("experiment", "config", "algorithm")
 """Keys whose values name something: a preset, a file, an algorithm."""
 PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS = {"true", "false", "null", "nan", "inf"}
 """Texts that are taken for something else unless they are in quotes."""
+OF_ENV = "env.options."
+"""Before names of an environment's options, where there are other keys too."""
 
 
 def argument(key: str, value: Any) -> str:
@@ -54,3 +58,21 @@ def device_alone(settings: Sequence[str]) -> str | None:
     if others:
         raise ConfigError(f"{others[0]!r} is not understood; the one key here is device=cpu or device=cuda")
     return device
+
+
+def env_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Options of an environment, given as NAME=VALUE or as for a run, env.options.NAME=VALUE; dots lead into parts."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        *outer, last = name.removeprefix(OF_ENV).split(".")
+        part = found
+        for key in outer:
+            part = part.setdefault(key, {}) if isinstance(part, dict) else part
+        if not equals or not isinstance(part, dict):
+            raise ConfigError(f"{text!r} is not understood; write options as name=value")
+        try:
+            part[last] = read_yaml(value, text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{text!r} is not understood; write options as name=value") from error
+    return found

@@ -13,16 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, learnt_parameters
 from gaitway.analysis.runs import is_run_folder
-from gaitway.cli.arguments import device_alone
+from gaitway.cli.arguments import device_alone, env_options
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_learnt, load_mutex, load_policy
 from gaitway.cli.console import console
 from gaitway.cli.open_run import in_environment, open_run
 from gaitway.cli.train_config import RECIPES, TrainConfig
-from gaitway.core.config import ConfigError, read_yaml
+from gaitway.core.config import ConfigError
 from gaitway.core.results import in_order
 from gaitway.core.seeding import stream
 from gaitway.envs.check import check_env
@@ -193,23 +191,9 @@ def robot_report(name: str) -> str:
     return view.report()
 
 
-def _options_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Options of an environment, given as name=value."""
-    settings = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"{text!r} is not understood; write options as name=value")
-        try:
-            settings[name] = read_yaml(value, text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{text!r} is not understood; write options as name=value") from error
-    return settings
-
-
 def warm_up(options: argparse.Namespace) -> int:
     """Have Warp compile and keep what an environment needs, so that training begins at once."""
-    settings = {"device": "cuda", **_options_of(options.options)}
+    settings = {"device": "cuda", **env_options(options.options)}
     settings.setdefault("num_envs", TRAINED if str(settings["device"]).startswith("cuda") else 64)
     from gaitway.envs.mujoco_warp import kernel_cache
 
@@ -225,7 +209,7 @@ def warm_up(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    settings = _options_of(options.options)
+    settings = env_options(options.options)
 
     def factory(num_envs: int, seed: int) -> VecEnv:
         return make_env(options.env, num_envs=num_envs, seed=seed, **settings)

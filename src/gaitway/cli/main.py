@@ -255,8 +255,9 @@ def parser() -> argparse.ArgumentParser:
         "play",
         help="watch a policy or an environment: in a window, or as a video",
         description="Watch a trained policy: gaitway play runs/first. Watch an environment: gaitway play walker/run",
-        epilog="An environment opens a window if there is a screen, and goes to a file otherwise; a run is filmed into "
-        "its folder unless --window is given. docs/seeing.md shows it all.",
+        epilog="An environment opens a window if there is a screen, and goes to a file otherwise; its options are "
+        "env.options.NAME=VALUE. A run is filmed into its folder unless --window is given. docs/seeing.md shows it "
+        "all.",
     )
     play.add_argument(
         "run", metavar="RUN_OR_ENV", help="a run folder, or a folder of runs, of which the best is shown; or ENV_ID"
