@@ -16,6 +16,7 @@ from gaitway.algorithms.terms import TERMS
 from gaitway.cli.train_config import RECIPES, TrainConfig
 from gaitway.core.config import CONFIGURATIONS, OutOfRangeError, configuration, convert, from_config
 from gaitway.core.ranges import (
+    IN_ORDER,
     INCREASING,
     LARGEST_INTEGER,
     Count,
@@ -236,7 +237,13 @@ def test_what_lies_inside_passes():
         (Share | None, 2, "x is 2; use a number from 0 to 1, or null"),
         (tuple[Count, ...], (3, 0), "x[1] is 0; use an integer >= 1"),
         (Annotated[tuple[Number, Number], INCREASING], (2, 2), "x is (2, 2); write the smaller number first"),
+        (Annotated[tuple[Number, Number], IN_ORDER], (2, 1), "x is (2, 1); write the smaller number first"),
     ],
 )
 def test_the_sentence_says_what_to_write(hint, value, said):
     assert refusal(hint, value, "x") == said
+
+
+def test_numbers_in_order_may_be_equal():
+    assert refusal(Annotated[tuple[Number, Number], IN_ORDER], (0, 0), "x") is None
+    assert (str(INCREASING), str(IN_ORDER)) == ("increasing", "in order")

@@ -54,13 +54,15 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Increasing:
-    """The numbers of a list, each greater than the one before."""
+    """The numbers of a list, each greater than the one before; if not `strict`, they may be equal."""
+
+    strict: bool = True
 
     def __str__(self) -> str:
-        return "increasing"
+        return "increasing" if self.strict else "in order"
 
 
-INCREASING = Increasing()
+INCREASING, IN_ORDER = Increasing(), Increasing(strict=False)
 
 Count = Annotated[int, Range(1)]
 WholeNumber = Annotated[int, Range(0)]
@@ -89,8 +91,9 @@ def refusal(hint: Any, value: Any, name: str) -> str | None:
         items = list(_items(base, value))
         found = [refusal(item, each, f"{name}[{index}]") for index, (item, each) in enumerate(items)]
         wrong = next((sentence for sentence in found if sentence), None)
-        if wrong is None and INCREASING in marks and any(a >= b for a, b in pairwise(value)):
-            return f"{name} is {_written(value)}; write the smaller number first"
+        for mark in (mark for mark in marks if wrong is None and isinstance(mark, Increasing)):
+            if any(a > b or (a == b and mark.strict) for a, b in pairwise(value)):
+                return f"{name} is {_written(value)}; write the smaller number first"
         return wrong
     return None
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration
-from gaitway.core.ranges import INCREASING, Number, Positive, PositiveShare, Share
+from gaitway.core.ranges import IN_ORDER, Number, Positive, PositiveShare, Share
 from gaitway.envs.legged.frame import norm
 
-Interval = Annotated[tuple[Number, Number], INCREASING]
+Interval = Annotated[tuple[Number, Number], IN_ORDER]
 STILL = 0.1
 """Commands slower than this (m/s) mean: stay where you are."""
 HEADING_GAIN, MAX_TURN = 0.5, 1.0
@@ -55,7 +55,7 @@ class CommandConfig:
     """To the left, m/s."""
     turn: Interval = (-1.0, 1.0)
     """To the left, rad/s."""
-    seconds: Annotated[tuple[Positive, Positive], INCREASING] | None = (4.0, 8.0)
+    seconds: Annotated[tuple[Positive, Positive], IN_ORDER] | None = (4.0, 8.0)
     """How long a command lasts; null: for the episode."""
     stand: Share = 0.1
     """Chance that the command is to stand."""

@@ -29,13 +29,13 @@ import torch
 from torch import Tensor
 
 from gaitway.core.config import configuration
-from gaitway.core.ranges import INCREASING, NotNegative, Number, Positive, WholeNumber
+from gaitway.core.ranges import IN_ORDER, NotNegative, Number, Positive, WholeNumber
 from gaitway.envs.episode_numbers import Index
 from gaitway.envs.legged.frame import RobotTensors
 
-Factors = Annotated[tuple[Positive, Positive], INCREASING]
-Interval = Annotated[tuple[Number, Number], INCREASING]
-Wait = Annotated[tuple[Positive, Positive], INCREASING]
+Factors = Annotated[tuple[Positive, Positive], IN_ORDER]
+Interval = Annotated[tuple[Number, Number], IN_ORDER]
+Wait = Annotated[tuple[Positive, Positive], IN_ORDER]
 FADE = 0.9
 """How fast a kick fades from what critics see, per step."""
 PUSH_DRAWS = 8

@@ -631,6 +631,17 @@ def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:
         make_legged("pup12/velocity", options)
 
 
+def test_a_range_may_be_a_single_number() -> None:
+    """Forwards alone, a command of 0.1 s each, on feet of one friction, is what this is for."""
+    commands = {"x": [0.3, 0.3], "y": [0.0, 0.0], "turn": [0.0, 0.0], "seconds": [0.1, 0.1], "stand": 0.0}
+    randomise = {"enabled": True, "friction": [0.7, 0.7]}
+    env, task = made("pup12/velocity", 3, commands=commands, randomise=randomise)
+    for _ in range(7):
+        env.step(torch.zeros(3, 12))
+        torch.testing.assert_close(torch.from_numpy(task.memory["command"]), torch.tensor([[0.3, 0, 0]] * 3).double())
+    assert task.layout["friction"].tolist() == [[0.7]] * 3
+
+
 def test_a_load_that_leaves_the_base_without_mass_is_refused_in_scenarios_too() -> None:
     env, _ = made("pup12/velocity", **{**STILL, "randomise": {"payload": [-5.0, 1.0]}})
     scenario = env.scenario()

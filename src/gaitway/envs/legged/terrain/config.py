@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from gaitway.core.config import configuration, did_you_mean
-from gaitway.core.ranges import INCREASING, Count, NotNegative, Range, Share
+from gaitway.core.ranges import IN_ORDER, Count, NotNegative, Range, Share
 from gaitway.envs.legged.terrain.obstacles import LEVELS, OBSTACLES, SHORT_WIDTH, STEEP, VIRTUAL
 from gaitway.envs.legged.terrain.tile_shapes import TILES
 
@@ -23,7 +23,7 @@ class DepthConfig:
     """float32: depth / 2 m - 0.5; uint8: 255 for 2 m."""
     refresh: Count = 5
     """Steps for which an image is held; instances take turns."""
-    delay: Annotated[tuple[NotNegative, NotNegative], INCREASING] | None = None
+    delay: Annotated[tuple[NotNegative, NotNegative], IN_ORDER] | None = None
     """Seconds after which an image is seen, drawn for each episode; null: at once."""
     noise: NotNegative = 1.0
     """Factor of the noise of depths."""
