@@ -34,6 +34,12 @@ def test_a_replayed_gait_is_what_the_robot_did(trot: Clip) -> None:
     np.testing.assert_allclose(trot.frames.body_velocities[5:-5, 0], moved, atol=0.08)
 
 
+def test_a_gait_may_be_told_more_than_policies_are(caplog: pytest.LogCaptureFixture) -> None:
+    """`commands.x` of pup12/gait_residual ends at 1 m/s, and no policy is here to be warned of."""
+    assert velocity_of(kinematic("trot", (1.2, 0.0, 0.0)))[0] == pytest.approx(1.2)
+    assert not caplog.records
+
+
 def test_a_kinematic_gait_follows_its_command_and_closes() -> None:
     clip = kinematic("trot", (0.5, 0.0, 0.0))
     assert len(clip) == 10 * 20 + 1

@@ -134,10 +134,12 @@ def motion_facts(clip: Clip, command: Sequence[float] | None) -> dict[str, Any]:
 def _options(gait: str, command: Command, robot: str) -> dict[str, Any]:
     if gait not in GAITS:
         raise MotionError(f"no gait {gait!r}; there are {', '.join(GAITS)}")
+    told = [float(each) for each in command]
+    ranges = {axis: [value, value] for axis, value in zip(("x", "y", "turn"), told, strict=True)}  # nothing is trained
     return {
         "robot": robot,
         "gait": GAITS[gait],
-        "commands": {"fixed": [float(each) for each in command]},
+        "commands": {"fixed": told, **ranges},
         "randomise": {"enabled": False},
         "pushes": {"kick_seconds": None},
         "start": {"xy": 0.0, "yaw": 0.0, "velocity": 0.0},
