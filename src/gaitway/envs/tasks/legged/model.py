@@ -22,6 +22,8 @@ from gaitway.envs.spec import ActionSpec
 POSE_WEIGHTS = (1.0, 1.0, 0.1)
 """Of hip, thigh and calf in the term `pose`."""
 RESIDUAL_SCALE, DELTA_SCALE = 0.15, 0.5
+LEGS = {"front left": [1.0, 1.0], "front right": [1.0, -1.0], "rear left": [-1.0, 1.0], "rear right": [-1.0, -1.0]}
+"""In the order of gaits: on which sides of the base their feet are, along x and y."""
 LIKE = torch.zeros(0, dtype=torch.float64)
 """Type and device of everything on MuJoCo's batch."""
 
@@ -145,8 +147,7 @@ def make_actions(config: LeggedConfig, legged: LeggedRobot, robot: RobotTensors)
         if leg is None or robot.size != 12 or robot.is_planar:
             raise RobotError(f"{legged.name} has no leg geometry, which {config.action} needs; write leg for it")
         offsets = robot.pose.new_tensor(OFFSETS[config.gait.name])
-        front = robot.pose.new_tensor((1.0, 1.0, -1.0, -1.0))
-        side = robot.pose.new_tensor((1.0, -1.0, 1.0, -1.0))
+        front, side = robot.pose.new_tensor(list(LEGS.values())).T.contiguous()
         sizes = (leg.hip_x, leg.hip_y, leg.hip_offset, leg.thigh, leg.calf, leg.foot_radius)
         gait = Gait(config.gait, *sizes, offsets, front, side, (leg.thigh_zero, leg.calf_zero))
     default = {"gait_residual": RESIDUAL_SCALE, "joint_delta": DELTA_SCALE}.get(config.action)
@@ -154,6 +155,21 @@ def make_actions(config: LeggedConfig, legged: LeggedRobot, robot: RobotTensors)
     scales = robot.action_scale if scale is None else torch.full_like(robot.action_scale, scale)
     limit = 1.0 if config.action == "gait_params" else config.action_limit
     return Actions(config.action, limit, robot, gait, scales)
+
+
+def check_legs(mode: str, view: LeggedView) -> None:
+    """Refuse a robot whose joints do not come leg by leg in the order that gaits have: mirrored legs would turn the
+    robot the other way, and nobody would be told."""
+    legged, chains = view.robot, foot_chains(view)
+    ways = torch.sign(chains(torch.from_numpy(view.pose)[None])[0, :, :2]).tolist()
+    moved = [[joint for joint in foot if joint < len(legged.joint_names)] for foot in chains.joint.tolist()]
+    for leg, (name, way) in enumerate(LEGS.items()):
+        joints = [3 * leg, 3 * leg + 1, 3 * leg + 2]
+        if (joints, way) not in zip(moved, ways, strict=True):
+            raise RobotError(
+                f"{mode} needs hip, thigh and calf of the legs {', '.join(LEGS)}, in this order; of {legged.name} "
+                f"{[legged.joint_names[joint] for joint in joints]} are not those {name}; order its joints so"
+            )
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:

@@ -52,6 +52,7 @@ from gaitway.envs.tasks.legged.ground import (
 from gaitway.envs.tasks.legged.model import (
     LIKE,
     action_spec,
+    check_legs,
     foot_chains,
     make_actions,
     robot_of,
@@ -118,6 +119,7 @@ class LeggedTask(BatchTask):
         self.needs_substeps = any(name in SUBSTEP_TERMS for name in rewards.names)
         self.facts = {"legged": self._facts(), "costs": [*STEP_COSTS, *costs(self.pooled)]}
         if actions.gait is not None:
+            check_legs(config.action, view)
             self.facts["gait"] = actions.gait.facts
         if any("height_scan" in names for names in observations.leaves.values()):
             self.facts["scan"] = scan.facts(config.terrain.scan)
