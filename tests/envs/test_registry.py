@@ -75,6 +75,9 @@ def test_a_class_of_the_users():
         make_env(f"{__name__}:Missing")
     with pytest.raises(ValueError, match="there is no module 'no_such_package'"):
         make_env("no_such_package.module:Name")
+    words = "no environment 'legged:velocty' .did you mean 'legged:velocity'.., and env.id: the.* module 'legged'"
+    with pytest.raises(ValueError, match=words):
+        make_env("legged:velocty")
 
 
 def test_native_tasks():

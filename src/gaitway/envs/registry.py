@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from gaitway.core.config import resolve_class
+from gaitway.core.config import ConfigError, did_you_mean, resolve_class
 from gaitway.core.execution import check_device
 from gaitway.core.parts import make_part
 from gaitway.core.seeding import SeedFrom, check_seed
@@ -165,7 +165,12 @@ def _make_own(id: str, common: Mapping[str, Any], options: Mapping[str, Any]) ->
     """An environment of the user's; what is no `VecEnv` is refused."""
     from gaitway.envs.batch_task import BatchTask  # knows MuJoCo, which not every run needs
 
-    made = resolve_class(id, "env.id", VecEnv)
+    try:
+        made = resolve_class(id, "env.id", VecEnv)
+    except ConfigError as error:
+        if hint := did_you_mean(id, [name for name in NATIVE_TASKS if ":" in name]):
+            raise ConfigError(f"no environment {id!r}{hint}, and {error}", "env.id") from error
+        raise
     if isinstance(made, type) and not issubclass(made, VecEnv):
         advice = "derive it from gaitway.VecEnv"
         if issubclass(made, gymnasium.Env):
