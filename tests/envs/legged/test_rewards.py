@@ -161,6 +161,13 @@ def test_a_list_without_terms_pays_nothing() -> None:
         assert env.step(torch.zeros(2, 12)).reward.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("name", ["energy_substeps", "exceed_dof_pos", "exceed_torque"])
+def test_substeps_that_were_not_recorded_are_named(name: str) -> None:
+    """A term of the user's may call one of ours."""
+    with pytest.raises(ValueError, match=r"list one of .*'exceed_torque'.* with a small weight"):
+        TERMS[name](frame_of())
+
+
 def test_velocities_are_followed_in_the_yaw_frame() -> None:
     """A robot that pitches and goes level at the commanded speed gets everything; in the body frame it would not."""
     view, robot = pup12()
@@ -266,5 +273,5 @@ def test_mistakes_in_the_list_are_named() -> None:
     assert Rewards([RewardTerm(name="alive", weight=0.0), RewardTerm(name="rise", weight=1.0)], False).names == (
         "rise",
     )
-    with pytest.raises(ValueError, match="does not record substeps"):
+    with pytest.raises(ValueError, match="the substeps of this step were not recorded"):
         TERMS["exceed_torque"](frame_of())

@@ -1,4 +1,4 @@
-"""Everything that a legged task can be told. Ids are presets of it (`envs/tasks/legged.py`)."""
+"""Everything that a legged task can be told. Ids are presets of it (`presets.py`)."""
 
 from __future__ import annotations
 

@@ -223,7 +223,10 @@ def exceed_torque(frame: Frame, share: NotNegative = 0.9) -> Tensor:
 
 def _substeps(frame: Frame) -> Any:
     if frame.substeps is None:
-        raise ValueError("this task does not record substeps; terms of substeps need record_substeps")
+        raise ValueError(
+            "the substeps of this step were not recorded: in training they are beside a term of the list that looks at "
+            f"them; list one of {list(SUBSTEP_TERMS)} with a small weight"
+        )
     return frame.substeps
 
 
