@@ -31,8 +31,6 @@ TERRAIN, FEET, LINKS, SELF = 1, 2, 4, 8
 """Bits of contacts: terrain meets feet and links; links meet each other with `self_collision` alone."""
 POSITIVE = ("kp", "effort")
 """What of a joint is above 0: without them it could not be driven."""
-CONTACT_SIZE = 4
-"""Numbers of a contact sensor: whether there is contact, and the force (N) of the geom on what it touches."""
 
 
 class RobotError(ValueError):
