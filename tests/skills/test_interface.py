@@ -252,6 +252,13 @@ def test_groups_of_a_configuration_are_goal_spaces_that_skills_must_have_learnt(
             subsets_of_skills(skills, never)
     with pytest.raises(SkillFileError, match="no feature matches the subsets 'knee'"):
         subsets_of_skills(skills, "knee")
+    for ranks in ((3, 99), (2, 1)):
+        with pytest.raises(SkillFileError, match=r"2 groups, so ranks 1 to 2.*widen rank_min and rank_max"):
+            subsets_of_skills(skills, "0#3+4", 1.0, *ranks)
+    for spelled in ("0,3+4", "0,3,4"):  # as files and as metrics have it
+        with pytest.raises(SkillFileError, match=r"is one goal space.*write 0-3-4 for it alone"):
+            subsets_of_skills(skills, spelled)
+    assert subsets_of_skills(skills, "0-3-4") == ["0,3,4"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

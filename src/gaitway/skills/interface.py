@@ -70,13 +70,24 @@ def subsets_of_skills(
         return choose_subsets(known, eps, rank_min, rank_max)
     tasks = skills.facts.tasks
     practised = {tasks.key_of(subset): subset for subset in skills.subsets}
+    if re.fullmatch(r"[0-9]+([,+][0-9]+)*", subsets) and "," in subsets:
+        raise SkillFileError(
+            f"{subsets!r} is one goal space as metrics and files spell it; write {re.sub('[,+]', '-', subsets)} for it "
+            "alone, or groups as in '0#1#3+4' for all their combinations"
+        )
     groups = ["+".join(map(str, group)) for group in parse_groups(subsets, skills.space.names)]
     if not groups:
         raise SkillFileError(
             f"no feature matches the subsets {subsets!r}; write features as in '0#1#3+4', or {FROM_SKILLS!r} for "
             f"all that the skills attain: {dict(enumerate(skills.space.names))}"
         )
-    chosen = combinations(groups, min(rank_max, len(groups)), rank_min)
+    most = min(rank_max, len(groups))
+    if not 1 <= rank_min <= most:
+        raise SkillFileError(
+            f"the subsets {subsets!r} have {len(groups)} groups, so ranks 1 to {len(groups)}, none of which is "
+            f"within {rank_min} to {rank_max}; widen rank_min and rank_max, or name more groups"
+        )
+    chosen = combinations(groups, most, rank_min)
     for subset in chosen:
         if any(str(feature) not in tasks.task_map for feature in subset_features(subset)) or (
             tasks.key_of(subset) not in practised
