@@ -193,6 +193,7 @@ def test_stairs_have_relative_height_and_poles_are_decided_on_at_every_step():
         ({"subsets": "9"}, r"never learnt the subset '9'"),
         ({"subsets": "from_lo", "rank_min": 5}, r"no subset of ranks 5 to 99"),
         ({"subsets": "from_lo", "rank_min": 3, "rank_max": 2}, r"rank_min <= rank_max"),
+        ({"features": "goalspace"}, r"shows no goal features 'goalspace' \(did you mean 'goal_space'\?\)"),
         ({"blocks": ({"name": "mlp", "reads": ["policy"], "writes": "x"},)}, r"leave agent.blocks"),
     ],
 )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.soft_actor_critic import LogStd
-from gaitway.core.config import configuration
+from gaitway.core.config import configuration, did_you_mean
 from gaitway.core.ranges import INCREASING, Count, Share, WholeNumber
 from gaitway.core.seeding import fill
 from gaitway.envs.misfit import heading_option
@@ -203,9 +203,10 @@ class GoalSpacePolicy(DecidingPolicy):
 def feature_columns(skills: Skills, spec: EnvSpec, group: str) -> list[int]:
     """Where the features of the skills' goal space lie in an observation group, by name."""
     if group not in spec.group_names:
+        there = ", ".join(spec.group_names)
         raise SkillFileError(
-            f"{spec.id} shows no goal features {group!r}, only {', '.join(spec.group_names)}; set "
-            "env.options={goal_space: true}, or agent.features to the group that has them"
+            f"{spec.id} shows no goal features {group!r}{did_you_mean(group, spec.group_names)}, only {there}; set "
+            "agent.features to the group that has them, or env.options={goal_space: true} where none has"
         )
     shown, heading = shown_names(spec, group), spec.group(group).heading
     lacking = [name for name in skills.space.names if name not in shown]
