@@ -29,7 +29,7 @@ from gaitway.export import programs
 from gaitway.export import proof as proof_module
 from gaitway.export.acting_step import CastStep, PolicyStep, limited
 from gaitway.export.folder import FILES, Subject, export_policy
-from gaitway.export.proof import TOLERANCE, difference
+from gaitway.export.proof import TOLERANCE, Proof, Recording, Row, difference
 from gaitway.export.robot_runner import RobotRunner
 
 PENDULUM = "toy/pendulum"
@@ -233,6 +233,21 @@ class ColumnsFlipped(PolicyStep):
         return super().act(obs | {"pos": obs["pos"].flip(-1)}, states)
 
 
+class SlightlyOff(PolicyStep):
+    def act(self, obs, states):
+        action, states = super().act(obs, states)
+        return action + 5e-5, states
+
+
+class Steep:
+    def __call__(self, observation):
+        assert observation["picture"].tolist() == [[1], [1]]
+        return 1000.0 * (observation["x"] - 1.0)
+
+    def reset(self, rows=None):
+        """It remembers nothing."""
+
+
 class WithoutLimits(PolicyStep):
     def __init__(self, policy):
         super().__init__(policy)
@@ -258,6 +273,35 @@ class TestTwins:
         ):
             export_policy(subject(policy, step=twin), tmp_path / "deep" / "out", "torch")
         assert list(tmp_path.iterdir()) == []
+
+    def test_what_differs_by_little_is_taken_where_that_is_asked_for(self, policy, tmp_path):
+        made = subject(policy, step=SlightlyOff)
+        with pytest.raises(ValueError, match=r"more than 1e-05.*among its memories"):
+            export_policy(made, tmp_path / "out", "torch")
+        assert TOLERANCE < export_policy(made, tmp_path / "out", "torch", tolerance=1e-4).largest <= 1e-4
+        with pytest.raises(ValueError, match="tolerance is 0; use a number above 0"):
+            export_policy(made, tmp_path / "out", "torch", tolerance=0.0)
+
+    @pytest.mark.parametrize(
+        ("moved", "words"),
+        [(1.1e-4, r"rounding does as much.*by --tolerance 2e-04"), (9e-5, "its memories"), (1.0, "its memories")],
+    )
+    def test_what_rounding_does_is_called_so(self, moved, words):
+        proof = Proof(1000, 10, 50, 0.0, {"one": 1e-6, "other": 1e-4})
+        proof.check("a test", 1e-4, moved)
+        with pytest.raises(ValueError, match=words):
+            proof.check("a test", 1e-5, moved)
+
+    def test_what_rounding_does_is_what_the_next_float_does(self):
+        """The float behind 1 is 1 + 2^-23, so that 1000 (x - 1) goes from 0 to 1000 * 2^-23, about 1.2e-4."""
+        steep = Steep()
+        seen, compared = (
+            {"x": np.ones((2, 1), np.float32), "picture": np.ones((2, 1), np.uint8)},
+            np.array([True, False]),
+        )
+        row = Row(seen, np.zeros(2, bool), np.zeros((2, 1), np.float32), compared)
+        recording = Recording(spec_of(PENDULUM), [row, row], 4, 2)
+        assert proof_module.moved_by_rounding(recording, steep, steep) == pytest.approx(1000 * 2**-23)
 
     def test_the_step_itself_is_not(self, policy, tmp_path):
         proof = export_policy(subject(policy), tmp_path / "out", "torch")

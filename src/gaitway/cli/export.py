@@ -39,6 +39,12 @@ def add_parser(commands: Any) -> None:
     export.add_argument(
         "--env", metavar="ENV_ID", default=None, help="prove it in this environment instead of the run's own"
     )
+    export.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-5,
+        help="how much actions may differ (default 1e-5), where rounding does more",
+    )
     export.add_argument("--json", action="store_true")
 
     check = commands.add_parser(
@@ -62,11 +68,13 @@ def export(options: argparse.Namespace) -> int:
 
     if _is_skill_file(options.run):
         out = options.out or _beside_skills(options.run)
-        proof, shown = export_skills(options.run, out, options.format)
+        proof, shown = export_skills(options.run, out, options.format, options.tolerance)
     else:
         folder, config = open_run(options.run, device_alone(options.settings))
         out = options.out or str(folder.path / "export")
-        proof, loaded = export_run(folder, config, out, options.format, options.checkpoint, options.env)
+        proof, loaded = export_run(
+            folder, config, out, options.format, options.checkpoint, options.env, options.tolerance
+        )
         shown = f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,})"
     if options.json:
         print(json.dumps({"out": out, "largest_difference": proof.largest, **vars(proof)}))
@@ -88,7 +96,13 @@ def export(options: argparse.Namespace) -> int:
 
 
 def export_run(
-    folder: RunFolder, config: TrainConfig, out: str | Path, format: Format, checkpoint: str, env_id: str | None = None
+    folder: RunFolder,
+    config: TrainConfig,
+    out: str | Path,
+    format: Format,
+    checkpoint: str,
+    env_id: str | None = None,
+    tolerance: float = 1e-5,
 ) -> tuple[Proof, LoadedPolicy]:
     """Export a checkpoint of an open run; the proof, and what was loaded."""
     from gaitway.cli.build import build_env, load_policy
@@ -114,7 +128,7 @@ def export_run(
         about,
         str(folder.path),
     )
-    return export_policy(subject, out, format), loaded
+    return export_policy(subject, out, format, tolerance), loaded
 
 
 def _is_skill_file(path: str) -> bool:
@@ -130,7 +144,7 @@ def _beside_skills(path: str) -> str:
     return f"{Path(path).resolve().name}_export"
 
 
-def export_skills(path: str, out: str | Path, format: Format) -> tuple[Proof, str]:
+def export_skills(path: str, out: str | Path, format: Format, tolerance: float = 1e-5) -> tuple[Proof, str]:
     """Export a skill file, proven in the skill environment of its robot; the proof, and the file in words."""
     from gaitway.core.files import stored_kind
     from gaitway.export.folder import Subject, export_policy
@@ -158,7 +172,7 @@ def export_skills(path: str, out: str | Path, format: Format) -> tuple[Proof, st
         about,
         str(path),
     )
-    return export_policy(subject, out, format), f"skills of {robot}"
+    return export_policy(subject, out, format, tolerance), f"skills of {robot}"
 
 
 def check_contract(options: argparse.Namespace) -> int:

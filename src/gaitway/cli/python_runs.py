@@ -145,10 +145,10 @@ class LoadedRun:
             raise ValueError(f"episodes is {episodes!r}; use a positive integer, or None for the run's own number")
         return measure(self.folder, self.config, self.checkpoint, episodes)
 
-    def export(self, out: str | Path | None = None, *, format: Format = "both") -> Proof:
+    def export(self, out: str | Path | None = None, *, format: Format = "both", tolerance: float = 1e-5) -> Proof:
         """Write the policy as `gaitway export` does, into `out` or the folder `export` of the run; what was proven."""
         place = self.path / "export" if out is None else out
-        return export_run(self.folder, self.config, place, format, self.checkpoint)[0]
+        return export_run(self.folder, self.config, place, format, self.checkpoint, tolerance=tolerance)[0]
 
     def __repr__(self) -> str:
         return f"LoadedRun({str(self.path)!r}, {self.config.env.id}, {self.checkpoint} checkpoint, step {self.steps:,})"

@@ -21,7 +21,19 @@ from gaitway.envs.vec_env import Actor, VecEnv
 from gaitway.export.acting_step import ActingStep
 from gaitway.export.contract import CONTRACT, contract_of
 from gaitway.export.programs import ExportError, load_torch, need_onnx, trace, write_onnx, write_torch
-from gaitway.export.proof import EPISODES, Exported, NamedInputs, Proof, Recording, TorchRunner, drive, record, replay
+from gaitway.export.proof import (
+    EPISODES,
+    TOLERANCE,
+    Exported,
+    NamedInputs,
+    Proof,
+    Recording,
+    TorchRunner,
+    drive,
+    moved_by_rounding,
+    record,
+    replay,
+)
 
 ONNX, TORCH, RUNNER = "policy.onnx", "policy.pt2", "robot_runner.py"
 FILES = (ONNX, TORCH, CONTRACT, RUNNER)
@@ -45,8 +57,11 @@ class Subject:
     """The run in words."""
 
 
-def export_policy(subject: Subject, out: str | Path, format: Format = "both") -> Proof:
-    """Write the policy into the folder `out`, proven; an `ExportError` leaves nothing behind."""
+def export_policy(subject: Subject, out: str | Path, format: Format = "both", tolerance: float = TOLERANCE) -> Proof:
+    """Write the policy into the folder `out`, its actions proven to within `tolerance`; an `ExportError` leaves nothing
+    behind."""
+    if not 0.0 < tolerance < 1.0:
+        raise ExportError(f"the tolerance is {tolerance:g}; use a number above 0 and below 1, such as {TOLERANCE:g}")
     if format not in FORMATS:
         raise ExportError(f"the format is {format!r}; use one of {', '.join(FORMATS)}")
     if format != "torch":
@@ -59,7 +74,8 @@ def export_policy(subject: Subject, out: str | Path, format: Format = "both") ->
         names = _write(step.cpu(), subject, folder, format)
         step.to(device)  # the policy is compared where it was trained to act
         proof = _prove(step, subject, folder, names, recording)
-        proof.check(subject.shown)
+        moved = 0.0 if proof.largest <= tolerance else _rounding(step.cpu(), recording)
+        proof.check(subject.shown, tolerance, moved)
         contract = _contract(step, subject, folder, names) | {"proof": asdict(proof)}
         atomic_write_json(folder / CONTRACT, contract)
     return proof
@@ -102,6 +118,11 @@ def _prove(step: ActingStep, subject: Subject, folder: Path, names: list[str], r
         found[f"driving an episode by {names[-1]}"], steps = drive(env, subject.act, exported, groups, EPISODES)
     told = recording.observations, recording.episodes, steps, recording.share_at_limits
     return Proof(*told, found, recording.near_ties)
+
+
+def _rounding(step: ActingStep, recording: Recording) -> float:
+    one, other = (TorchRunner(step, step, len(recording.rows[0].starts)) for _ in range(2))
+    return moved_by_rounding(recording, one, other)
 
 
 def _runner(step: ActingStep, folder: Path, name: str, batch: int, spec: EnvSpec) -> Exported:

@@ -29,6 +29,8 @@ TOLERANCE = 1e-5
 OBSERVATIONS, EPISODES = 1000, 10
 DRIVEN_STEPS = 1000
 """The longest episode that is driven."""
+MOST_ROUNDING = 1e-3
+"""Actions that move by more than this are not said to be rounded."""
 NEAR_TIE = 1e-4
 """Log-probabilities that are closer than this may change places by rounding alone."""
 
@@ -139,15 +141,22 @@ class Proof:
         """NaN, if any is."""
         return float(np.max(list(self.differences.values())))
 
-    def check(self, what: str) -> None:
-        """Refuse an export that is not the policy."""
-        if not self.largest <= TOLERANCE:
-            worst = next(name for name, value in self.differences.items() if not value <= TOLERANCE)
+    def check(self, what: str, tolerance: float = TOLERANCE, moved: float = 0.0) -> None:
+        """Refuse an export whose actions differ by more than `tolerance`; `moved` is what rounding alone may do."""
+        if self.largest <= tolerance:
+            return
+        worst = next(name for name, value in self.differences.items() if not value <= tolerance)
+        told = f"{worst} the actions differ by {self.differences[worst]:.3g}, more than {tolerance:g}"
+        if self.largest <= moved <= MOST_ROUNDING:
             raise ExportError(
-                f"the export of {what} is not its policy: {worst} the actions differ by {self.differences[worst]:.3g}, "
-                f"more than {TOLERANCE:g}, so nothing was written; a part of the policy acts otherwise when it is "
-                "exported, most often because it remembers something that is not among its memories"
+                f"the export of {what} is not proven: {told}, so nothing was written; rounding does as much, because "
+                f"the policy's own actions move by {moved:.3g} where each number that it sees is the next float; take "
+                f"it as it is by --tolerance {2.0 * self.largest:.0e}"
             )
+        raise ExportError(
+            f"the export of {what} is not its policy: {told}, so nothing was written; a part of the policy acts "
+            "otherwise when it is exported, most often because it remembers something that is not among its memories"
+        )
 
 
 class Ties:
@@ -202,6 +211,24 @@ def replay(recording: Recording, exported: Exported) -> float:
         same = found.shape == row.action.shape
         kept = row.compared if same else slice(None)
         largest = _larger(largest, difference(found[kept], row.action[kept]))
+    return largest
+
+
+def moved_by_rounding(recording: Recording, one: Exported, other: Exported) -> float:
+    """By how much actions move where each number of an observation is the next float: `one` and `other` are the same
+    policy twice, with a memory each."""
+    largest = 0.0
+    for each in (one, other):
+        each.reset()
+    for row in recording.rows:
+        for each in (one, other):
+            each.reset(row.starts)
+        following = {
+            name: np.nextafter(value, value.dtype.type(np.inf)) if value.dtype.kind == "f" else value
+            for name, value in row.observation.items()
+        }
+        wanted, found = one(row.observation), other(following)
+        largest = _larger(largest, difference(found[row.compared], wanted[row.compared]))
     return largest
 
 
