@@ -391,10 +391,14 @@ def test_places_without_a_file_are_told_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # the library has no file of this kind to offer, not even for a name that is almost one of its own
     with pytest.raises(
-        SkillFileError, match=r"^there are no skills 'wlaker'; name the folder of a run or of a skill file$"
+        SkillFileError,
+        match=r"^there are no skills 'wlaker'; name the folder of a run or of a skill file; "
+        r"`gaitway train experiment=walker_diaync_pretrain` makes one$",
     ):
         ContinuousSkills.load("wlaker")
     (tmp_path / "notes.txt").write_text("no")
+    with pytest.raises(SkillFileError, match=rf"^{tmp_path} holds no skills; name the folder of a run"):
+        ContinuousSkills.load(tmp_path)
     with pytest.raises(SkillFileError, match=r"notes\.txt is no skill file, which is a folder"):
         ContinuousSkills.load("notes.txt")
     for algorithm, said in (

@@ -377,7 +377,7 @@ def test_files_that_are_none(skills, tmp_path, monkeypatch):
     Path("notes.txt").write_text("no")
     refused(lambda: Skills.load("notes.txt"), "is no skill file", "state.json")
     Path("empty").mkdir()
-    refused(lambda: Skills.load("empty"), "state.json is missing")
+    refused(lambda: Skills.load("empty"), "empty holds no skills; name the folder")
     save_state("other", {"a": 1}, kind="checkpoint")
     refused(lambda: Skills.load("other"), "'checkpoint' where a 'skills' is needed")
     Path("run").mkdir()

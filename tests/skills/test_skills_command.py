@@ -169,7 +169,7 @@ def test_what_is_no_skill_file(capsys, tmp_path, monkeypatch, action, run):
     assert "is no skill file" in said(capsys, ["skills", action, "text"], 1)
     assert "'checkpoint' where a 'skills'" in said(capsys, ["skills", action, str(run / "checkpoints" / "last")], 1)
     (tmp_path / "empty").mkdir()
-    assert "state.json is missing" in said(capsys, ["skills", action, "empty"], 1)
+    assert "empty holds no skills; name the folder" in said(capsys, ["skills", action, "empty"], 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "text"]
 
 

@@ -37,16 +37,15 @@ def find_skill_file(path: str | Path, kinds: Sequence[str]) -> Path:
         inside = [folder / kind for kind in kinds if (folder / kind).is_dir()]
         if not inside and (folder / "config.yaml").is_file():
             raise SkillFileError(_without_file(text, folder, kinds))
+        if not inside and not any((folder / part).exists() for part in (STRUCTURE_FILE, TENSOR_FILE)):
+            raise SkillFileError(f"{text} holds no skills; {_where_they_are(kinds)}")
         return inside[0] if inside else folder
     if folder.exists():
         raise SkillFileError(
             f"{text} is no skill file, which is a folder with {STRUCTURE_FILE} and {TENSOR_FILE}; name that folder"
         )
-    known = [name for name in shipped_skills() if stored_kind(SHIPPED / name) in kinds]
-    ours = f", or one that comes with the library: {', '.join(known)}" if known else ""
-    raise SkillFileError(
-        f"there are no skills {text!r}{did_you_mean(text, known)}; name the folder of a run or of a skill file{ours}"
-    )
+    hint = did_you_mean(text, _shipped_of(kinds))
+    raise SkillFileError(f"there are no skills {text!r}{hint}; {_where_they_are(kinds)}")
 
 
 def skill_kind(path: str | Path) -> str | None:
@@ -59,6 +58,19 @@ def skill_kind(path: str | Path) -> str | None:
 
 def _holds_skills(folder: Path) -> bool:
     return (folder / STRUCTURE_FILE).is_file() or any((folder / kind).is_dir() for kind in KINDS)
+
+
+def _shipped_of(kinds: Sequence[str]) -> list[str]:
+    return [name for name in shipped_skills() if stored_kind(SHIPPED / name) in kinds]
+
+
+def _where_they_are(kinds: Sequence[str]) -> str:
+    known = _shipped_of(kinds)
+    if known:
+        ours = f", or one that comes with the library: {', '.join(known)}"
+    else:
+        ours = "; `gaitway train experiment=walker_diaync_pretrain` makes one" if CONTINUOUS_SKILLS in kinds else ""
+    return f"name the folder of a run or of a skill file{ours}"
 
 
 def _without_file(text: str, run: Path, kinds: Sequence[str]) -> str:
