@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import gc
 import itertools
-import json
 import logging
 import os
 import time
@@ -21,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 from _provenance import provenance
-from _rounds import Case, machine, show, versions
+from _rounds import Case, keep, machine, show, versions
 from torch import Tensor
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # rsl_rl imports GitPython, which else insists on git
@@ -230,9 +229,7 @@ class Session:
 
     def save(self) -> None:
         if self.options.out:
-            path = Path(self.options.out)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(self.found, indent=1) + "\n")
+            keep(self.options.out, self.found)
 
     def finish(self) -> None:
         self.found["machine"] |= machine()

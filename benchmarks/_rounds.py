@@ -197,8 +197,7 @@ def report(path: str | None, benchmark: str, cases: Sequence[Case], **more: obje
     found: dict[str, object] = {"benchmark": benchmark, "machine": machine(), **more}
     found["cases"] = {case.name: case.result() for case in cases}
     if path:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(json.dumps(found, indent=1) + "\n")
+        keep(path, found)
     show(cases)
 
 
@@ -283,11 +282,19 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
+def keep(path: str | Path, result: Mapping[str, object]) -> None:
+    """Write a file of results that is whole whenever this is stopped."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(json.dumps(result, indent=1) + "\n")
+    fresh.replace(path)
+
+
 def write(path: str | None, result: Mapping[str, object]) -> None:
-    text = json.dumps(result, indent=1)
-    print(text)
+    print(json.dumps(result, indent=1))
     if path:
-        Path(path).write_text(text + "\n")
+        keep(path, result)
 
 
 def _rotated(contestants: Sequence, number: int) -> list:

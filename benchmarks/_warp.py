@@ -6,11 +6,10 @@ import argparse
 import json
 import time
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import torch
-from _rounds import machine, revision, versions
+from _rounds import keep, machine, revision, versions
 
 from gaitway.cli.build import build_algorithm, build_env
 from gaitway.cli.compose_run import compose_run
@@ -98,5 +97,4 @@ class Results:
         self.found |= values
         print(json.dumps(values), flush=True)
         if self._out:
-            Path(self._out).parent.mkdir(parents=True, exist_ok=True)
-            Path(self._out).write_text(json.dumps(self.found, indent=1) + "\n")
+            keep(self._out, self.found)

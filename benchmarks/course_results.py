@@ -21,7 +21,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from _rounds import machine, revision
+from _rounds import keep, machine, revision
 
 from gaitway.analysis.figures import COLOURS, STYLE, finish, label_curves, new_figure
 from gaitway.analysis.goal_spaces import task_of
@@ -133,8 +133,7 @@ def main() -> None:
         beside = f"; published {known[0]:g} after 1e6" if known else ""
         print(f"{task} {agent}: mean {statistics.mean(scores):.2f}; seeds {seeds}{beside}")
     if options.out is not None:
-        told = {"benchmark": "course_results", "what": options.what, "machine": made_on, "runs": rows}
-        options.out.write_text(json.dumps(told, indent=1) + "\n")
+        keep(options.out, {"benchmark": "course_results", "what": options.what, "machine": made_on, "runs": rows})
     if options.picture is not None:
         picture([row for row in rows if row["curve"]], options.picture)
 

@@ -15,7 +15,6 @@ nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _rounds import machine, revision
+from _rounds import keep, machine, revision
 
 from gaitway import OffPolicyRunner, RunnerConfig, make_env
 from gaitway.algorithms.algorithm import Now
@@ -181,7 +180,7 @@ def main() -> None:
             found.setdefault(name, []).append(timed(call, repeats, device) / updates)
         result |= summary(found)
         if given.out is not None:
-            given.out.write_text(json.dumps(result, indent=1) + "\n")
+            keep(given.out, result)
     print("  ".join(f"{name} {value:.3f}" for name, value in result["median_ms"].items()), "ms")
     print("  ".join(f"eager / {mode} {ratio:.1f}" for mode, ratio in result["eager_over"].items()))
 

@@ -36,7 +36,7 @@ from typing import Any
 
 import torch
 from _provenance import let_children_import
-from _rounds import machine, revision, versions
+from _rounds import keep, machine, revision, versions
 from legged_stepping import bare_rate
 from torch import Tensor
 
@@ -256,7 +256,7 @@ def add_part(path: Path, part: dict[str, Any]) -> None:
     found |= json.loads(path.read_text()) if path.exists() else {}
     same = ("commit", "command")
     others = [each for each in found["parts"] if any(each[name] != part[name] for name in same)]
-    path.write_text(json.dumps({**found, "parts": [*others, part]}, indent=1) + "\n")
+    keep(path, {**found, "parts": [*others, part]})
 
 
 if __name__ == "__main__":

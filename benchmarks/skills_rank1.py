@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from _rounds import machine, revision
+from _rounds import keep, machine, revision
 
 import gaitway
 
@@ -124,8 +124,8 @@ def shown(twin: str, device: str, seed: int, row: Mapping[str, Any]) -> str:
     return f"{twin:9s} {device:5s} seed {seed}: {'  '.join(tasks)}  {row['seconds']:.0f} s{note}"
 
 
-def keep(path: Path, twin: str, device: str, seed: int, row: dict[str, Any]) -> None:
-    """Write a run into the file of results, which stays whole whenever this is stopped."""
+def add_run(path: Path, twin: str, device: str, seed: int, row: dict[str, Any]) -> None:
+    """Write a run into the file of results."""
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     runs = result.get("runs", {})
     runs.setdefault(twin, {}).setdefault(device, {})[str(seed)] = row
@@ -133,9 +133,7 @@ def keep(path: Path, twin: str, device: str, seed: int, row: dict[str, Any]) -> 
         "benchmark": "skills_rank1", "experiment": "walker_pretrain", "trials": TRIALS, "accepted": ACCEPTED,
         "at_the_floors": {"tasks": JUDGED, "standard_errors": NOISE, "slack": SLACK}, "runs": runs,
     }  # fmt: skip
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(json.dumps(result, indent=1) + "\n")
-    fresh.replace(path)
+    keep(path, result)
 
 
 def _floors(row: Mapping[str, Any], task: str) -> str:
@@ -178,7 +176,7 @@ def main() -> None:
         missed |= row["holds"] is False
         print(shown(twin, options.device, seed, row), flush=True)
         if options.out:
-            keep(options.out, twin, options.device, seed, row)
+            add_run(options.out, twin, options.device, seed, row)
     sys.exit(1 if missed else 0)
 
 
