@@ -5,21 +5,21 @@
 Milliseconds of one update with batches of 256, networks of four D2RL layers of 512 and 1024: recorded in calls of 16,
 with and without the compiler, and eager, in turns, medians over rounds; beside them `products`, the matrix products
 alone as a CUDA graph. Gates: the recorded update ends at the parameters of the eager one (fp32), and a recorded call
-never waits for the device.
+never waits for the device. The file is written after every round. `--cpu` runs the same code in small on the CPU,
+eager, to see that it works; its times say nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from _rounds import machine, revision
+from _rounds import keep, machine, revision
 
 from gaitway import make_env
 from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
@@ -31,6 +31,7 @@ from gaitway.rewards.source import Rewards
 from gaitway.skills.multitask_sac import MultitaskSAC, MultitaskSACConfig
 
 NUM_ENVS, STEPS, TOGETHER = 320, 64, 16
+MODES = (("captured", "tf32"), ("compiled_captured", "tf32"), ("eager", "tf32"), ("captured", "fp32"))
 
 
 def recorded_play(device: str) -> tuple[Workspace, dict[str, Variable], Any]:
@@ -90,37 +91,37 @@ def products(width: int, device: str, batch: int = 256, inputs: int = 73, action
     return program
 
 
-def timed(call: Callable[[], Any], repeats: int) -> float:
-    torch.cuda.synchronize()
+def timed(call: Callable[[], Any], repeats: int, device: str) -> float:
+    synchronise = torch.cuda.synchronize if device == "cuda" else lambda: None
+    synchronise()
     started = time.perf_counter()
     for _ in range(repeats):
         call()
-    torch.cuda.synchronize()
+    synchronise()
     return (time.perf_counter() - started) / repeats * 1e3
 
 
-def measure(width: int, rounds: int, play: Any, device: str) -> dict[str, Any]:
+def measure(width: int, rounds: int, play: Any, device: str) -> Iterator[dict[str, Any]]:
+    """What is known after each round."""
     found: dict[str, list[float]] = {}
     calls: dict[str, tuple[Callable[[], Any], int, int]] = {}
-    for mode, precision in (
-        ("captured", "tf32"),
-        ("compiled_captured", "tf32"),
-        ("eager", "tf32"),
-        ("captured", "fp32"),
-    ):
+    for mode, precision in MODES if device == "cuda" else (("eager", "fp32"),):
         algorithm, replay = learner(play, width, mode, precision, device)
         updates = 1 if mode == "eager" else TOGETHER
         call = lambda a=algorithm, r=replay, n=updates: a.update(r, n, Now())  # noqa: E731
         for _ in range(4):
             call()
         calls[f"{mode} {precision}"] = (call, updates, 16 if mode == "eager" else 6)
-    calls["products tf32"] = (products(width, device), 1, 100)
+        print(f"width {width}, {mode} {precision}: ready", flush=True)
+    if device == "cuda":
+        calls["products tf32"] = (products(width, device), 1, 100)
     for _ in range(rounds):
         for name, (call, updates, repeats) in calls.items():
-            found.setdefault(name, []).append(timed(call, repeats) / updates)
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    ratios = {mode: medians["eager tf32"] / medians[f"{mode} tf32"] for mode in ("captured", "compiled_captured")}
-    return {"width": width, "ms": found, "median_ms": medians, "eager_over": ratios}
+            found.setdefault(name, []).append(timed(call, repeats, device) / updates)
+        medians = {name: statistics.median(values) for name, values in found.items()}
+        modes = [mode for mode in ("captured", "compiled_captured") if f"{mode} tf32" in medians]
+        ratios = {mode: medians["eager tf32"] / medians[f"{mode} tf32"] for mode in modes}
+        yield {"width": width, "ms": found, "median_ms": medians, "eager_over": ratios}
 
 
 def gates(play: Any, device: str) -> dict[str, Any]:
@@ -147,22 +148,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--rounds", type=int, default=9)
-    found = parser.parse_args()
-    play = recorded_play("cuda")
-    result = {
-        "benchmark": "skills_update",
-        "commit": revision(),
-        "machine": machine(),
-        "gates": gates(play, "cuda"),
-        "cases": [measure(width, found.rounds, play, "cuda") for width in (512, 1024)],
-    }
-    for case in result["cases"]:
-        listed = "  ".join(f"{name} {value:.3f}" for name, value in case["median_ms"].items())
-        ratios = "  ".join(f"eager / {mode} {ratio:.1f}" for mode, ratio in case["eager_over"].items())
-        print(f"width {case['width']}: {listed} ms; {ratios}")
-    print("gates", result["gates"])
-    if found.out is not None:
-        found.out.write_text(json.dumps(result, indent=1) + "\n")
+    parser.add_argument("--cpu", action="store_true", help="small and eager, to see that it works")
+    given = parser.parse_args()
+    device, widths = ("cpu", (16, 32)) if given.cpu else ("cuda", (512, 1024))
+    result: dict[str, Any] = {"benchmark": "skills_update", "commit": revision(), "machine": machine()}
+    play = recorded_play(device)
+    if device == "cuda":
+        result["gates"] = gates(play, device)
+        print("gates", result["gates"], flush=True)
+    cases: dict[int, dict[str, Any]] = {}
+    for width in widths:
+        for case in measure(width, given.rounds, play, device):
+            cases[width] = case
+            if given.out is not None:
+                keep(given.out, result | {"cases": list(cases.values())})
+        listed = "  ".join(f"{name} {value:.3f}" for name, value in cases[width]["median_ms"].items())
+        ratios = "  ".join(f"eager / {mode} {ratio:.1f}" for mode, ratio in cases[width]["eager_over"].items())
+        print(f"width {width}: {listed} ms; {ratios}", flush=True)
 
 
 if __name__ == "__main__":
