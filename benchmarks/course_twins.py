@@ -12,7 +12,7 @@ Every arm is the preset `walker_hsd3`, 400,000 samples at one update in four, ju
 
 The last four must score at least `MARGIN` less. Every arm is written as soon as it is over; `--arms` run in this
 process, one after the other, so that several processes with the same `--out` (one file each, `OUT` with the arm in its
-name) share a GPU.
+name) share a GPU. An arm that was stopped goes on where it was, by the same command.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from _rounds import machine, revision
+from _rounds import keep, machine, revision
 from torch import Tensor
 
-from gaitway import load, train
+from gaitway import load
+from gaitway.cli.main import main as gaitway_command
 from gaitway.cli.train_config import RECIPES
 from gaitway.envs.spec import EnvSpec
 from gaitway.envs.vec_env import Observation
@@ -91,7 +90,7 @@ ARMS = {
 
 
 def run(arm: str, options: argparse.Namespace) -> dict[str, Any]:
-    started, place = time.perf_counter(), options.runs / f"{options.task}_{arm}_{options.seed}"
+    place = options.runs / f"{options.task}_{arm}_{options.seed}"
     settings: dict[str, Any] = {
         "env.id": f"walker/{options.task}",
         "env.num_threads": options.threads,
@@ -105,16 +104,18 @@ def run(arm: str, options: argparse.Namespace) -> dict[str, Any]:
         "evaluation.episodes": EPISODES,
         "checkpoints.interval": 10**9,
         "run_dir": str(place),
-        **{name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in options.also)},
     }
-    done = train("walker_hsd3", quiet=True, **settings)
-    lines = [json.loads(line) for line in (done.path / "metrics.jsonl").read_text().splitlines()]
+    pairs = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+    code = gaitway_command(["train", "--or-resume", "--quiet", "experiment=walker_hsd3", *pairs, *options.also])
+    if code:
+        raise SystemExit(code)
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     curve = [[line["step"], line["eval/score"]] for line in lines if "eval/score" in line]
-    found = load(done.path, "last", trust=["course_twins"], device=options.device).evaluate(EPISODES)
+    found = load(place, "last", trust=["course_twins"], device=options.device).evaluate(EPISODES)
     return {
         "arm": arm, "task": options.task, "seed": options.seed, "steps": options.steps, "ratio": options.ratio,
         "score": found["score"], "fell": found["fell"], "curve": curve,
-        "seconds": round(time.perf_counter() - started, 1),
+        "seconds": round(max(line.get("time/seconds", 0.0) for line in lines), 1),
     }  # fmt: skip
 
 
@@ -137,8 +138,7 @@ def main() -> None:
         found = run(arm, options)
         known["runs"][f"{arm}, {options.task}, seed {options.seed}"] = found
         if options.out is not None:
-            told = known | {"benchmark": "course_twins", "commit": revision(), "machine": machine()}
-            options.out.write_text(json.dumps(told, indent=1) + "\n")
+            keep(options.out, known | {"benchmark": "course_twins", "commit": revision(), "machine": machine()})
         print(f"{arm}: score {found['score']:.2f}, fell {found['fell']:.2f}, {found['seconds']} s", flush=True)
     scores = {each["arm"]: each["score"] for each in known["runs"].values() if each["task"] == options.task}
     for arm in scores:
