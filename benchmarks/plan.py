@@ -15,10 +15,11 @@ A plan is a YAML file: `about`, `environment` (variables of every job), `words` 
 When `--seconds` are over, or at Ctrl-C or SIGTERM, jobs get SIGTERM and `GRACE` seconds to write what they know.
 `WORK/plan.json` holds the state of every job, `WORK/NAME.log` what it printed. The next call with the same `--work`
 begins with what was stopped, by the same command: `gaitway train --or-resume` goes on where it was, others begin anew.
-What failed stays as it is, unless `--again`. Exit code: 0 when all jobs have ended well, 1 when one has failed, 3 when
-a further call is needed.
+What failed stays as it is, unless `--again`. Exit code: 0 when all jobs have ended well, 3 when a further call is
+needed, 1 when none is and one has failed.
 
 On a GPU several learners share the device by NVIDIA's MPS if its control program is installed; `--no-mps` leaves it.
+Jobs that run alone do without it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,9 @@ class Board:
         return "\n".join(f"{job.name:{width}}  {row['state']:8} {row['seconds']:8.1f} s" for job, row in rows)
 
 
-def run(plan: Plan, work: Path, cores: int, seconds: float, board: Board) -> None:
-    """Begins jobs as they fit until all have ended or `seconds` are over."""
+def run(plan: Plan, work: Path, cores: int, seconds: float, board: Board, sharing: Mapping[str, str]) -> None:
+    """Begins jobs as they fit until all have ended or `seconds` are over; `sharing` are variables of those that run
+    beside others."""
     began = time.monotonic()
     environment = os.environ | plan.environment | {"PYTHONUNBUFFERED": "1", "GAITWAY_COMMIT": revision()}
     running: list[Running] = []
@@ -143,7 +145,7 @@ def run(plan: Plan, work: Path, cores: int, seconds: float, board: Board) -> Non
                     process = subprocess.Popen(
                         ["bash", "-c", job.command.replace("{work}", str(work))],
                         cwd=ROOT,
-                        env=environment,
+                        env=environment if job.alone else environment | sharing,
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=subprocess.STDOUT,
@@ -173,6 +175,15 @@ def next_job(left: Sequence[Job], running: Sequence[Job], board: Board, cores: i
         if job.cores <= free or not running:
             return job
     return None
+
+
+def call_again(jobs: Sequence[Job], board: Board) -> bool:
+    """Whether a further call would run something: not what comes after a job that failed."""
+    out = {job.name for job in jobs if board.state(job) == "failed"}
+    for job in jobs:  # what one waits for stands before it
+        if out.intersection(job.after):
+            out.add(job.name)
+    return any(board.state(job) != "done" and job.name not in out for job in jobs)
 
 
 def _not_done(name: str, board: Board) -> bool:
@@ -214,19 +225,21 @@ def _signal(one: Running, number: int) -> None:
 
 
 @contextmanager
-def shared_device(work: Path, wanted: bool) -> Iterator[None]:
-    """NVIDIA's multi-process service, so that kernels of several processes run at the same time."""
+def shared_device(work: Path, wanted: bool) -> Iterator[dict[str, str]]:
+    """NVIDIA's multi-process service, so that kernels of several processes run at the same time: the variables of those
+    who want it."""
     if not wanted or shutil.which(MPS) is None:
-        yield
+        yield {}
         return
     folder = work.resolve() / "mps"
     folder.mkdir(exist_ok=True)
-    os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
-    subprocess.run([MPS, "-d"], check=False)
+    found = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    subprocess.run([MPS, "-d"], check=False, env=os.environ | found, stdin=subprocess.DEVNULL)
     try:
-        yield
+        yield found
     finally:
-        subprocess.run([MPS], input=b"quit\n", check=False)
+        with suppress(subprocess.TimeoutExpired):  # it waits for its last client
+            subprocess.run([MPS], input=b"quit\n", check=False, env=os.environ | found, timeout=GRACE)
 
 
 def main() -> None:
@@ -251,12 +264,12 @@ def main() -> None:
     if not options.list:
         let_children_import()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the jobs on the way out
-        with shared_device(work, not options.no_mps):
-            run(plan, work, options.cores, options.seconds, board)
+        with shared_device(work, not options.no_mps) as sharing:
+            run(plan, work, options.cores, options.seconds, board, sharing)
     print(board.table(plan.jobs))
-    states = {board.state(job) for job in plan.jobs}
     if not options.list:
-        sys.exit(1 if "failed" in states else 3 if states - {"done"} else 0)
+        failed = any(board.state(job) == "failed" for job in plan.jobs)
+        sys.exit(3 if call_again(plan.jobs, board) else 1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import runpy
 import shlex
 import subprocess
@@ -113,9 +114,27 @@ def test_what_fails_shows_its_last_lines_and_holds_back_what_comes_after(call, t
     code, text = call(jobs)
     assert (code, states(tmp_path)) == (1, {"bad": "failed", "other": "done"})
     assert "why" in text
+    jobs["long"] = {"command": "true", "seconds": 1000}
+    assert call(jobs, "--seconds", "100")[0] == 3, "something is left that did not fail"
+    del jobs["long"]
     jobs["bad"]["command"] = "true"
     assert call(jobs)[0] == 1, "what failed does not begin again by itself"
     assert call(jobs, "--again")[0] == 0
+
+
+def test_who_runs_alone_does_not_share_the_device(call, tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.write_text(f'#!/bin/bash\n{{ [ "$1" = -d ] && echo begins || cat; }} >> {tmp_path}/mps.log\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    jobs = {
+        "alone": {"command": "echo alone ${CUDA_MPS_PIPE_DIRECTORY-none} >> {order}", "alone": True},
+        "beside": {"command": "echo beside ${CUDA_MPS_PIPE_DIRECTORY-none} >> {order}"},
+    }
+    assert call(jobs)[0] == 0
+    assert (tmp_path / "order").read_text().splitlines() == ["alone none", f"beside {tmp_path}/mps"]
+    assert (tmp_path / "mps.log").read_text().split() == ["begins", "quit"]
+    assert call(jobs, "--again", "--no-mps")[0] == 0
 
 
 @pytest.mark.parametrize(
