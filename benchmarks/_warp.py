@@ -15,6 +15,7 @@ from gaitway.cli.build import build_algorithm, build_env
 from gaitway.cli.compose_run import compose_run
 from gaitway.cli.train_config import TrainConfig
 from gaitway.core.seeding import stream
+from gaitway.core.signals import EXIT_CODES
 from gaitway.envs.vec_env import VecEnv
 from gaitway.runners.evaluate import run_episodes
 from gaitway.runners.on_policy import OnPolicyRunner
@@ -42,6 +43,13 @@ def runner_of(config: TrainConfig, env: VecEnv | None = None) -> OnPolicyRunner:
     env = env or build_env(config)
     settings = RunnerConfig(**{each.name: getattr(config, each.name) for each in fields(RunnerConfig)})
     return OnPolicyRunner(env, build_algorithm(config, env), settings)
+
+
+def learn(runner: OnPolicyRunner, steps: int) -> None:
+    """So many steps; a signal that stops a runner ends the benchmark."""
+    runner.learn(steps)
+    if runner.stopped_by is not None:
+        raise SystemExit(EXIT_CODES[runner.stopped_by])
 
 
 def judged(runner: Any, env: VecEnv, episodes: int, seed: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from _warp import Clock, Results, config_of, options, runner_of
+from _warp import Clock, Results, config_of, learn, options, runner_of
 from scipy import stats
 
 from gaitway import make_env
@@ -127,7 +127,7 @@ def trained(given: Any, simulator: str, instances: int, steps: int) -> dict[str,
     )
     runner = runner_of(config)
     clock = Clock(runner.env.device)
-    runner.learn(steps)
+    learn(runner, steps)
     seconds = clock.seconds()
     cast = runner.upkeep.judge.cast
 

@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 import torch
-from _warp import Clock, Results, config_of, options, runner_of
+from _warp import Clock, Results, config_of, learn, options, runner_of
 
 from gaitway.cli.build import build_env
 from gaitway.core.execution import Execution, ExecutionConfig
@@ -113,12 +113,12 @@ def learning(config: Any, env: WarpEnv, rounds: int, iterations: int) -> dict[st
     clock = Clock(env.device)
     runner = runner_of(config, env)
     rows = config.env.num_envs * config.algorithm.rollout_steps
-    runner.learn(3 * rows)
+    learn(runner, 3 * rows)
     preparing = clock.seconds()
     figures = []
     for _ in range(rounds):
         clock = Clock(runner.env.device)
-        runner.learn(iterations * rows)
+        learn(runner, iterations * rows)
         figures.append(round(iterations * rows / clock.seconds()))
     memory = torch.cuda.max_memory_allocated() / 2**30 if config.device == "cuda" else 0.0
     return {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _warp import Clock, Results, config_of, evaluation_env, judged, options, runner_of
+from _warp import Clock, Results, config_of, evaluation_env, judged, learn, options, runner_of
 
 from gaitway.cli.build import build_env
 
@@ -36,9 +36,9 @@ def walked(config: Any, env: Any, judge: Any, given: Any, note: Any) -> dict[str
     clock = Clock(device)
     env.reset(config.seed)
     runner = runner_of(config, env)
-    runner.learn(rows)
+    learn(runner, rows)
     state = copy.deepcopy(runner.state_dict())
-    runner.learn(given.warm_up * rows)  # compiles and records; then training goes on from where it was
+    learn(runner, given.warm_up * rows)  # compiles and records; then training goes on from where it was
     runner.load_state_dict(state)
     judged(runner, judge, given.episodes, config.seed)
     preparing = clock.seconds()
@@ -48,7 +48,7 @@ def walked(config: Any, env: Any, judge: Any, given: Any, note: Any) -> dict[str
     while seconds < given.seconds:
         clock, began = Clock(device), counted
         while clock.seconds() < given.piece:
-            runner.learn(rows)
+            learn(runner, rows)
             counted += 1
         piece = clock.seconds()
         seconds += piece if curve else piece * counted / (counted - began)  # the first iteration counts at this pace
