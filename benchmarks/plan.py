@@ -44,7 +44,7 @@ from _rounds import ROOT, revision
 
 from gaitway.core.files import atomic_write_json
 
-GRACE = 20.0
+GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL."""
 LOOK = 0.2
 """Seconds between two looks at the jobs."""
