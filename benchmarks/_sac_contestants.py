@@ -190,7 +190,7 @@ def check_same_work(session: Session, work: Workload, updates: int = 10) -> None
             theirs.copy_(mine)
     for _ in range(updates):
         ours.update(1)
-        noise = ours.algorithm._noise[0].clone()  # what this update drew
+        noise = ours.algorithm._noise[0]["actions"].clone()  # what this update drew
         drawn = ours.replay.gather(ours.algorithm._index[0])
         with precision("fp32"), given(peer, drawn, list(noise)):
             peer.model.train(1, work.batch)
