@@ -3,9 +3,10 @@
     gaitway bench warp_agreement --train 4096 60_000_000 1024 15_000_000 --out benchmarks/results/warp_agreement.json
 
 `smooth`: robots thrown into the air that touch nothing, 50 steps of the same actions; the largest difference of qpos
-and qvel, asked 1e-4 in float32. `tasks`: observations and rewards of the first steps of each task. `policies`: for each
-run given, or trained here (`--train`), 1,000 episodes of the deterministic policy on either simulator: two-sample tests
-(Kolmogorov-Smirnov) of return and length, asked p >= 0.01 of both, and the ratio of the mean returns, asked within 5 %.
+and qvel, asked 1e-4 in float32, and how large they are themselves. `tasks`: observations and rewards of the first steps
+of each task. `policies`: for each run given, or trained here (`--train`), 1,000 episodes of the deterministic policy on
+either simulator: two-sample tests (Kolmogorov-Smirnov) of return and length, asked p >= 0.01 of both, and the ratio of
+the mean returns, asked within 5 %.
 `starts`: `walker/run` and `humanoid/run` draw other numbers on Warp, from the same distribution. With fewer than 256
 instances torch compiles nothing.
 """
@@ -53,7 +54,7 @@ def smooth(device: str, count: int, steps: int) -> dict[str, float]:
         here.load_scenario(start)
         there.load_scenario({name: start[name] for name in start.keys() & there.scenario().keys()})
         generator = torch.Generator().manual_seed(0)
-        apart = {"qpos": 0.0, "qvel": 0.0}
+        apart, largest = {"qpos": 0.0, "qvel": 0.0}, {"largest qpos": 0.0, "largest qvel": 0.0}
         for _ in range(steps):
             action = torch.randn(count, *here.spec.action.shape, generator=generator)
             there.step(action)
@@ -61,7 +62,8 @@ def smooth(device: str, count: int, steps: int) -> dict[str, float]:
             one, other = there.scenario(), here.scenario()
             for name in apart:
                 apart[name] = max(apart[name], float((one[name] - other[name]).abs().max()))
-    return {"steps": steps, "instances": count, **apart}
+                largest[f"largest {name}"] = max(largest[f"largest {name}"], float(other[name].abs().max()))
+    return {"steps": steps, "instances": count, **apart, **largest}
 
 
 def first_steps(id: str, change: dict[str, Any], device: str, count: int, steps: int) -> list[dict[str, float]]:
