@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from gaitway.envs.legged.frame import Frame, norm
+from gaitway.envs.legged.frame import Frame, norm, summed
 from gaitway.envs.spec import Pooled
 
 GRAVITY = 9.81
@@ -65,12 +65,12 @@ def measures(
     far the base came (m), `mass` [n] with its load (kg), `phase` [n, F - 1, 2] as from `touch_phases`; `counts` [n] is
     0 during the warm-up.
     """
-    slip = (norm(frame.foot_velocity[..., :2]) * frame.contact).sum(1)
+    slip = summed(norm(frame.foot_velocity[..., :2]) * frame.contact)
     one, kind = torch.ones_like(yaw_error), yaw_error.dtype
     saturated = (substep_torques(frame).abs() >= SATURATED * frame.robot.effort).to(kind).mean(1).sum(1)
     feet, joints = frame.contact.shape[1], frame.torque.shape[1]
     measured = (
-        error.square().sum(1),
+        summed(error.square()),
         error[:, 0].square(),
         error[:, 1].square(),
         yaw_error.square(),

@@ -18,7 +18,7 @@ from gaitway.core.config import configuration, did_you_mean, resolve_class
 from gaitway.core.parts import bind_options, judge_part
 from gaitway.core.ranges import NotNegative, Number, Positive
 from gaitway.core.user_code import UserCodeError
-from gaitway.envs.legged.frame import Frame, norm, roll_and_pitch
+from gaitway.envs.legged.frame import Frame, norm, roll_and_pitch, summed
 
 if TYPE_CHECKING:
     from gaitway.envs.legged.terrain.blocks import Place
@@ -43,7 +43,7 @@ class RewardTerm:
 
 def tracking_lin_vel(frame: Frame, sigma: Positive = 0.25, frame_of: Literal["yaw", "body"] = "yaw") -> Tensor:
     velocity = frame.yaw_vel if frame_of == "yaw" else frame.lin_vel
-    return torch.exp(-(frame.command[:, :2] - velocity[:, :2]).square().sum(1) / sigma)
+    return torch.exp(-summed((frame.command[:, :2] - velocity[:, :2]).square()) / sigma)
 
 
 def tracking_ang_vel(frame: Frame, sigma: Positive = 0.25) -> Tensor:
@@ -63,11 +63,11 @@ def lin_vel_z(frame: Frame) -> Tensor:
 
 
 def ang_vel_xy(frame: Frame) -> Tensor:
-    return frame.ang_vel[:, :2].square().sum(1)
+    return summed(frame.ang_vel[:, :2].square())
 
 
 def orientation(frame: Frame) -> Tensor:
-    return frame.gravity[:, :2].square().sum(1)
+    return summed(frame.gravity[:, :2].square())
 
 
 def base_height(frame: Frame, target: Number | None = None) -> Tensor:
@@ -104,7 +104,7 @@ def action_smooth(frame: Frame) -> Tensor:
 
 
 def feet_air_time(frame: Frame, least: NotNegative = 0.2) -> Tensor:
-    return ((frame.air_time - least) * frame.first_contact).sum(1) * frame.moving()
+    return summed((frame.air_time - least) * frame.first_contact) * frame.moving()
 
 
 def air_time_biped(frame: Frame, most: Positive = 0.4) -> Tensor:
@@ -115,19 +115,19 @@ def air_time_biped(frame: Frame, most: Positive = 0.4) -> Tensor:
 
 
 def feet_slip(frame: Frame) -> Tensor:
-    return (frame.foot_velocity[..., :2].square().sum(2) * frame.contact).sum(1)
+    return summed(summed(frame.foot_velocity[..., :2].square()) * frame.contact)
 
 
 def feet_clearance(frame: Frame, target: NotNegative = TARGET_HEIGHT) -> Tensor:
-    return ((frame.foot_height - target).abs() * norm(frame.foot_velocity[..., :2]).sqrt()).sum(1)
+    return summed((frame.foot_height - target).abs() * norm(frame.foot_velocity[..., :2]).sqrt())
 
 
 def feet_height(frame: Frame, target: Positive = TARGET_HEIGHT) -> Tensor:
-    return ((frame.peak / target - 1.0).square() * frame.first_contact).sum(1) * frame.moving()
+    return summed((frame.peak / target - 1.0).square() * frame.first_contact) * frame.moving()
 
 
 def feet_force(frame: Frame, above: NotNegative = 150.0) -> Tensor:
-    return (norm(frame.foot_force) - above).clamp(min=0.0).sum(1)
+    return summed((norm(frame.foot_force) - above).clamp(min=0.0))
 
 
 def stumble(frame: Frame, ratio: NotNegative = 5.0) -> Tensor:
@@ -159,7 +159,7 @@ def yaw_abs(frame: Frame) -> Tensor:
 
 def upright(frame: Frame) -> Tensor:
     """exp(-2 |g - (0, 0, -1)|^2)"""
-    away = frame.gravity[:, :2].square().sum(1) + (frame.gravity[:, 2] + 1.0).square()
+    away = summed(frame.gravity[:, :2].square()) + (frame.gravity[:, 2] + 1.0).square()
     return torch.exp(-2.0 * away)
 
 
