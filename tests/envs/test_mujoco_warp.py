@@ -424,6 +424,38 @@ def test_what_warp_lacks_is_named() -> None:
 
 @needs_warp
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("id", "options", "name", "value", "sentence"),
+    [
+        ("pup12/velocity", {}, "payload", -100.0, "has -100 kg"),
+        ("pup12/velocity", {"randomise": {"delay": 2}}, "delay", 9.0, "keep the targets of 0.01 s"),
+        ("pup12/velocity_rough", {}, "level", 50.0, "'level' has 50; use whole numbers"),
+        ("pup12/field_leap", {}, "kind", 55.0, "'kind' has 55; use whole numbers"),
+    ],
+)
+def test_scenarios_that_do_not_exist_are_refused(
+    id: str, options: dict[str, Any], name: str, value: float, sentence: str
+) -> None:
+    with on_warp(id, 2, **options) as env:
+        found = env.scenario()
+        env.load_scenario(found)
+        with pytest.raises(ValueError, match=sentence):
+            env.load_scenario({name: torch.full_like(found[name], value)})
+        assert all(torch.equal(one, other) for one, other in zip(env.scenario().values(), found.values(), strict=True))
+
+
+@needs_warp
+@pytest.mark.slow
+def test_a_delay_as_float32_has_it_is_no_longer_than_the_longest() -> None:
+    with on_warp("pup12/velocity", 2, randomise={"delay": 60}) as env:
+        longest = torch.full((2, 1), 0.3)
+        assert longest.double().max() > 0.3 + 1e-9
+        env.load_scenario({"delay": longest})
+        env.load_scenario(env.scenario())
+
+
+@needs_warp
+@pytest.mark.slow
 def test_the_comparison_finds_a_delay_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from gaitway.envs.tasks.legged.on_tensors import LeggedOnTensors
 

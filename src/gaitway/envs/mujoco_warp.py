@@ -259,6 +259,7 @@ class WarpEnv(VecEnv):
             if not bool(torch.isfinite(found).all()):
                 raise ValueError(f"scenario field {name!r} is not finite; pass finite numbers")
             given[name] = found
+        self.task.check_scenario({name: value.double().cpu().numpy() for name, value in given.items()})
         return self._restart_all(given)
 
     def state_dict(self) -> dict[str, Any]:

@@ -340,7 +340,7 @@ class LeggedTask(BatchTask):
             self._check_payload((given["payload"].min(), given["payload"].max()), "scenario field 'payload'")
         if self._delay and "delay" in given:
             kept = self._delay * float(self.model.opt.timestep)
-            if given["delay"].max() > kept + 1e-9 or given["delay"].min() < 0.0:
+            if given["delay"].max() > kept * (1.0 + 1e-6) or given["delay"].min() < 0.0:
                 raise ValueError(
                     f"scenario field 'delay' has {given['delay'].min():g} to {given['delay'].max():g} s, and motors "
                     f"keep the targets of {kept:g} s; use 0 to {kept:g}, or a larger env.options.randomise.delay"
