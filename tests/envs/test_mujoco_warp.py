@@ -194,6 +194,24 @@ def test_a_state_without_bounds_is_not_sound(plain: WarpEnv, name: str, value: f
     plain.reset(5)
 
 
+@needs_warp
+@pytest.mark.slow
+def test_a_world_that_is_torn_apart_ends_as_on_mujoco(plain: WarpEnv) -> None:
+    """Its velocities are still far below the limit, its accelerations are not: those of the humanoid without contacts,
+    where the solver leaves others as they were."""
+    plain.reset(5)
+    plain._worlds.field("qacc")[2, 1] = -2e10
+    assert plain._worlds.faults()[0].tolist() == [False, False, True, False]
+    for id in ("walker/velocity", "humanoid/run"):
+        with on_warp(id) as env:
+            start = env.scenario()
+            start["qvel"][1] = 1e6
+            env.load_scenario(start)
+            step = env.step(torch.zeros(4, *env.spec.action.shape))
+            assert step.metrics["physics_error"].tolist() == [0.0, 1.0, 0.0, 0.0]
+            assert float(step.reward[1]) == pytest.approx(env._tensors.fault_reward)
+
+
 def set_bit(env: WarpEnv, name: str, *worlds: int) -> None:
     import mujoco_warp
 

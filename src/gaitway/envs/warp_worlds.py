@@ -34,7 +34,7 @@ POOL_OVERFLOW = ("BROADPHASE", "NARROWPHASE")
 """Those that all worlds get at once when the pool of contacts, which they share, is full: whose are missing, nobody
 knows. All other bits are limits that MuJoCo has too (of solvers, height fields, polytopes) or concern sensors alone."""
 SOUND = 1e10
-"""Positions and velocities of a sound state are smaller, as in MuJoCo's own warnings (mjMAXVAL)."""
+"""Positions, velocities and accelerations of a sound state are smaller, as in MuJoCo's own warnings (mjMAXVAL)."""
 NO_MIDPHASE = int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
 MATCHES = 16
 """Contacts of a geom that its sensor adds up where the ground is no height field: a box on another has 8. Warp sorts
@@ -170,6 +170,8 @@ class Worlds:
             self.own = {name: self._model_view(name) for name in names}
             self.overflow = self._view(self._data.overflow)
         self.qpos, self.qvel, self.ctrl = (self.state[name] for name in ("qpos", "qvel", "ctrl"))
+        # a solver that float32 has no room for stops at once, and leaves the acceleration of the substep before
+        self._accelerations = self.field("qacc"), self.field("qacc_smooth")
         bits = [int(getattr(self._mjw.OverflowType, name)) for name in (*OWN_OVERFLOW, *POOL_OVERFLOW)]
         self._overflow_bits = torch.tensor(bits, dtype=self.overflow.dtype, device=device)[:, None]
         self._flags = int(self._model.opt.disableflags)
@@ -221,7 +223,8 @@ class Worlds:
     def faults(self) -> tuple[Tensor, Tensor, Tensor]:
         """Whose state is not sound [B]; what overflowed since this was asked: of which worlds each bit of
         `OWN_OVERFLOW` [K, B], and whether each of `POOL_OVERFLOW` [L]."""
-        sound = (self.qpos.abs() < SOUND).all(1) & (self.qvel.abs() < SOUND).all(1)  # NaN is not smaller
+        whole = torch.cat((self.qpos, self.qvel, *self._accelerations), 1)
+        sound = (whole.abs() < SOUND).all(1)  # NaN is not smaller
         own, pool = ((self.overflow & self._overflow_bits) != 0).split((len(OWN_OVERFLOW), len(POOL_OVERFLOW)))
         self.overflow.zero_()
         return ~sound, own, pool.any(1)
