@@ -474,6 +474,25 @@ def test_a_delay_as_float32_has_it_is_no_longer_than_the_longest() -> None:
 
 @needs_warp
 @pytest.mark.slow
+def test_a_robot_that_is_watched_goes_where_it_is_told() -> None:
+    from gaitway.cli.steering import Steering
+
+    with on_warp("pup12/velocity", 2, purpose="evaluation", commands={"sampler": "grid"}, **STILL) as env:
+        first = env.spec.group("critic").columns("commands_0").start
+        scale = torch.tensor([part.scale for part in env.spec.group("critic").components if "commands" in part.name])
+        steering = Steering.of(env, None)
+        assert steering is not None
+        assert steering.command == [0.6, 0.0, 0.0]  # ahead, where the grid says: stand
+        again = env._tensors.revision
+        for _ in range(3):
+            steering.press("left")
+        assert env._tensors.revision == again == 1
+        for obs in (env.step(torch.zeros(2, 12)).obs, env.reset(1)):
+            assert torch.allclose(obs["critic"][:, first : first + 3] / scale, torch.tensor([0.6, 0.0, 0.3]))
+
+
+@needs_warp
+@pytest.mark.slow
 def test_the_comparison_finds_a_delay_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from gaitway.envs.tasks.legged.on_tensors import LeggedOnTensors
 

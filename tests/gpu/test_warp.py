@@ -56,6 +56,21 @@ def test_restarts_in_a_recording_are_those_of_the_cpu():
             assert torch.allclose(there.scenario()[name], value, atol=1e-6), name
 
 
+def test_recorded_steps_follow_what_a_robot_is_told():
+    with made("captured", 4, commands={"sampler": "grid"}) as env:
+        for command in (None, (0.5, 0.0, 0.0), (0.0, 0.0, 0.4)):
+            if command is not None:
+                env.call("tell", command)
+            for action in actions(env, 8):
+                env.step(action)
+            assert all(program.is_recorded for program in env._programs)
+            env.set_elapsed(torch.full((4,), env.spec.max_episode_steps - 1))
+            assert env.step(actions(env, 1)[0]).truncated.all()
+            told = env._tensors.memory["command"]
+            assert (told == told[0]).all() == (command is not None)
+            assert command is None or torch.allclose(told[0].cpu(), torch.tensor(command))
+
+
 def test_nobody_waits_in_a_step():
     with made("auto", 64) as env:
         given = actions(env, 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 from gaitway.cli.console import console
 from gaitway.core.config import ConfigError
@@ -23,8 +22,8 @@ class Steering:
 
     def __init__(self, env: VecEnv, command: Sequence[float] | None) -> None:
         facts = env.spec.facts.get("legged")
-        self._task = cast(Any, native_task(env))
-        if facts is None or not hasattr(self._task, "tell"):
+        self._env = env
+        if facts is None or not hasattr(native_task(env), "tell"):
             raise ConfigError(f"--command tells a legged robot where to go, and {env.spec.id} has none; leave it out")
         self.ranges = [tuple(facts["commands"][axis]) for axis in AXES]
         if command is None:
@@ -39,7 +38,7 @@ class Steering:
                     "never been told so",
                     soft_wrap=True,
                 )
-        self._task.tell(command)
+        self._env.call("tell", command)
 
     @classmethod
     def of(cls, env: VecEnv, command: Sequence[float] | None) -> Steering | None:
@@ -57,7 +56,7 @@ class Steering:
             low, high = self.ranges[axis]
             command[axis] = round(min(max(command[axis] + change, low), high), 6)
         self.command = command
-        self._task.tell(command)
+        self._env.call("tell", command)
 
     def caption(self) -> tuple[str, ...]:
         """For a corner of the picture."""

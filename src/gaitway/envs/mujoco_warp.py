@@ -183,7 +183,7 @@ class WarpEnv(VecEnv):
             check_action(action, self.spec, self.num_envs)  # says what is wrong with it
         self._action.copy_(action.detach())
         self._turn ^= 1
-        self._programs[self._turn]()
+        self._programs[self._turn].on(self._tensors.revision)()
         self._since += 1
         if self._tensors.derives and self._since >= DERIVE_EVERY:
             self._derive()

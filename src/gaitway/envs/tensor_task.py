@@ -43,6 +43,8 @@ class TensorTask:
     """Those metrics that `outcome` gets right for `faulty` worlds too; all others are 0 there."""
     faulty: Tensor
     """Worlds whose physics failed in the present step [B]."""
+    revision: int = 0
+    """Counts changes of what is no tensor, but part of a step: it is recorded anew."""
     layout: dict[str, Tensor]
     memory: dict[str, Tensor]
 

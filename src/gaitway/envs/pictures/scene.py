@@ -118,9 +118,8 @@ def send_off(env: VecEnv) -> tuple[float, float, float] | None:
     None where it has commands of its own."""
     task: Any = native_task(env)
     command = getattr(task, "shown_command", None)
-    if command is None or env.is_on_device:  # a program of a device has its commands recorded
-        return None
-    task.tell(command)
+    if command is not None:
+        env.call("tell", command)
     return command
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -185,6 +186,15 @@ class LeggedOnTensors(TensorTask):
 
     def set_gait_authority(self, share: float) -> None:
         self.logic.set_gait_authority(share)
+
+    def tell(self, command: Sequence[float]) -> None:
+        """As of `LeggedTask`."""
+        commands, told = self.logic.commands, self._like.new_tensor(command)
+        if commands.held is None:
+            commands.held, self.revision = told, self.revision + 1
+        else:
+            commands.held.copy_(told)
+        self.memory["command"].copy_(commands.held)
 
     def levels(self) -> dict[str, float]:
         """As of `LeggedTask`; the device is looked at."""
