@@ -209,7 +209,22 @@ def test_a_world_that_is_torn_apart_ends_as_on_mujoco(plain: WarpEnv) -> None:
             env.load_scenario(start)
             step = env.step(torch.zeros(4, *env.spec.action.shape))
             assert step.metrics["physics_error"].tolist() == [0.0, 1.0, 0.0, 0.0]
-            assert float(step.reward[1]) == pytest.approx(env._tensors.fault_reward)
+            assert float(step.reward[1]) == pytest.approx(env.task.fault_reward)
+
+
+@needs_warp
+@pytest.mark.slow
+def test_a_fault_costs_what_a_termination_does_by_now(plain: WarpEnv) -> None:
+    plain.reset(5)
+    state = plain.state_dict()
+    plain.call("set_reward_weight", "termination", -25.0)
+    kept = plain.state_dict()
+    paid = []
+    for loaded in (kept, state):
+        plain.load_state_dict(loaded)
+        set_bit(plain, "NEFC", 2)
+        paid.append(float(plain.step(actions(plain, 1)[0]).reward[2]))
+    assert paid == pytest.approx([-25.0 * 0.02, plain.task.fault_reward])
 
 
 def set_bit(env: WarpEnv, name: str, *worlds: int) -> None:

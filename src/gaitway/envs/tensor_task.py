@@ -38,7 +38,7 @@ class TensorTask:
     """`tell_start` writes positions and sensors of first states as they were drawn: there is no look after restarts."""
     derives: bool = False
     """Masses differ, so constants of the model that follow from them must be among `expanded`, and be derived."""
-    fault_reward: float = 0.0
+    fault_reward: float | Tensor = 0.0
     fault_metrics: tuple[str, ...] = ()
     """Those metrics that `outcome` gets right for `faulty` worlds too; all others are 0 there."""
     faulty: Tensor

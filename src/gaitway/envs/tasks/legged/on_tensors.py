@@ -11,8 +11,10 @@ from torch import Tensor
 
 from gaitway.envs.episode_numbers import ALL, EpisodeNumbers
 from gaitway.envs.legged.frame import Bodies, Physics, Substeps, base_pose, base_velocity, rotate, up_in_base
+from gaitway.envs.legged.logic import WORTH
 from gaitway.envs.legged.metrics import FALLS
 from gaitway.envs.legged.randomise import MODEL_FIELDS, MODEL_NAMES, Places, write_model
+from gaitway.envs.legged.rewards import TERMINATION
 from gaitway.envs.tasks.legged.ground import BODY_FIELDS, BOX_FIELDS, box_numbers, surroundings
 from gaitway.envs.tensor_task import TensorTask
 from gaitway.envs.vec_env import Observation
@@ -31,7 +33,7 @@ class LeggedOnTensors(TensorTask):
     def __init__(self, task: LeggedTask, like: Tensor) -> None:
         self.task, self.view, self.model = task, task.view, task.model
         self.frame_skip, self.max_episode_steps = task.frame_skip, task.max_episode_steps
-        self.fault_reward, self.fault_metrics = task.fault_reward, task.fault_metrics
+        self.fault_metrics = task.fault_metrics
         around = surroundings(task.config, like)
         if around is not None and around.camera is not None:
             raise WarpError(
@@ -75,6 +77,8 @@ class LeggedOnTensors(TensorTask):
             position, rotation, velocity, centre = (worlds.field(name) for name in BODY_FIELDS)
             self._physics.bodies = Bodies(position, rotation, velocity, centre[:, self.view.base])
         logic.attach(self.memory, self.layout, numbers)
+        if TERMINATION in logic.rewards.names:  # a fault costs what a termination does, whatever that becomes
+            self.fault_reward = self.memory[WORTH][logic.rewards.number(TERMINATION)]
         self._records = self.task.needs_substeps or not numbers.trains
         rooms = (like.new_zeros(count, self.frame_skip, self.model.nu) for _ in range(3))
         self._substeps = Substeps(*rooms)
@@ -181,7 +185,7 @@ class LeggedOnTensors(TensorTask):
         return shown
 
     def set_reward_weight(self, name: str, weight: float) -> None:
-        """As of `LeggedTask`; what a fault costs stays, because it is part of recorded steps."""
+        """As of `LeggedTask`."""
         self.logic.set_reward_weight(name, weight)
 
     def set_gait_authority(self, share: float) -> None:
