@@ -52,6 +52,14 @@ def test_what_is_missing_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) 
         make_env("pup12/velocity", num_envs=2, simulator="warp")
 
 
+def test_nobody_installs_warp_for_a_task_that_it_cannot_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaitway.envs.mujoco_warp.missing", lambda: "mujoco-warp is not installed")
+    with pytest.raises(ValueError, match="HalfCheetah-v5 is written for arrays of NumPy"):
+        make_env("HalfCheetah-v5", simulator="warp")
+    with pytest.raises(ValueError, match="pup12/field shows forward_depth"):
+        make_env("pup12/field", simulator="warp")
+
+
 def installed(monkeypatch: pytest.MonkeyPatch, mujoco_warp: str, warp: str, mujoco: str) -> None:
     found = {"mujoco-warp": mujoco_warp, "warp-lang": warp, "mujoco": mujoco}
     monkeypatch.setattr(metadata, "version", found.__getitem__)
@@ -97,6 +105,8 @@ def test_simulators_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch)
         make_env("walker/run", simulator="isaac")
     with pytest.raises(ValueError, match="brings its own; leave simulator out"):
         make_env("toy/cue", simulator="warp")
+    with pytest.raises(ValueError, match="no environment 'pup12/velocty'; did you mean pup12/velocity"):
+        make_env("pup12/velocty", simulator="warp")
     with pytest.raises(ValueError, match="written for arrays of NumPy, which a GPU has none of"):
         make_env("HalfCheetah-v5", simulator="warp")
     with pytest.raises(ValueError, match="Warp computes in float32"):

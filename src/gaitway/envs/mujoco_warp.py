@@ -95,12 +95,12 @@ class WarpEnv(VecEnv):
             raise WarpError(f"dtype is {dtype}, and Warp computes in float32; use dtype=float32 or simulator=mujoco")
         if purpose not in PURPOSES:
             raise ValueError(f"purpose is {purpose!r}; use one of {sorted(PURPOSES)}")
-        if (reason := missing()) is not None:
-            raise WarpError(f"env.simulator is warp, but {reason}, or use env.simulator=mujoco")
         self.task, self.num_envs, self.device = task, num_envs, torch.device(device)
         self.num_threads, self.purpose = num_threads, purpose
         self.is_on_device = on_gpu = self.device.type == "cuda"
         self._tensors = tensors = task.on_tensors(torch.zeros(0, device=self.device))
+        if (reason := missing()) is not None:  # nobody installs it for a task that it cannot play
+            raise WarpError(f"env.simulator is warp, but {reason}, or use env.simulator=mujoco")
         self.capacity = capacity or probed_capacity(task)
         self.spec = dataclasses.replace(
             environment_spec(task, id or task.id, dtype), exact_state=not on_gpu, restores_state=True

@@ -117,7 +117,7 @@ def _make(id: str, common: dict[str, Any], options: dict[str, Any], simulator: s
         raise ValueError(f"simulator is {simulator!r}; use one of {list(SIMULATORS)}")
     if id in NATIVE_TASKS:
         return _make_native(id, common, options, simulator)
-    if simulator != "mujoco":
+    if simulator != "mujoco" and (id in TOYS or rest):
         raise ValueError(f"simulator={simulator} is for native tasks, and {id} brings its own; leave simulator out")
     if id in TOYS:
         return ToyEnv(make_part({**options, "name": id}, TOYS, "env.options", given={}), id=id, **common)
