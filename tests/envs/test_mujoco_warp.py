@@ -540,6 +540,27 @@ def test_pictures_show_the_state_of_an_instance(plain: WarpEnv) -> None:
     assert torch.allclose(torch.from_numpy(scene.data.qpos).float(), plain._worlds.qpos[2])
 
 
+@needs_warp
+@pytest.mark.slow
+def test_a_clip_is_recorded_on_warp() -> None:
+    from gaitway.envs.motions.recording import record
+    from gaitway.runners.baselines import ZeroPolicy
+
+    with on_warp("pup12/velocity", 1, purpose="evaluation", **STILL) as env:
+        clip = record(env, ZeroPolicy(env.spec.action), seconds=0.2, warmup=0.04)
+        assert len(clip.frames) == 11
+        last = env.scenario()["qpos"][0, :3]
+        assert torch.allclose(torch.from_numpy(clip.frames.body_positions[-1, 0]).double(), last, atol=1e-6)
+
+
+@needs_warp
+@pytest.mark.slow
+@pytest.mark.parametrize("wrapper", [{"name": "starts", "motion": "trot.npz"}, {"name": "features"}])
+def test_wrappers_that_read_arrays_of_mujoco_say_so(wrapper: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"MuJoCo alone, and Warp moves walker/run; use env\.simulator=mujoco"):
+        make_env("walker/run", 2, simulator="warp", capacity=[80, 48], wrappers=[wrapper])
+
+
 # room
 
 

@@ -148,6 +148,8 @@ class FeatureObservation(Wrapper):
 def _native(env: VecEnv) -> MujocoBatchEnv:
     inner = innermost(env)
     if not isinstance(inner, MujocoBatchEnv):
+        if isinstance(getattr(inner, "task", None), BatchTask):
+            raise ValueError(f"features are of MuJoCo alone, and Warp moves {env.spec.id}; use env.simulator=mujoco")
         raise ValueError(f"{env.spec.id} is no native task, so its robot cannot be read; use one such as walker/run")
     return inner
 

@@ -43,12 +43,13 @@ def record(
     bodies = getattr(task, "foot_names", None) if bodies is None else bodies
     skeleton, longest = Skeleton.of_task(task), 0
     obs, states, age = env.reset(seed), [], 0
+    held = [task.batch.bind(name) for name in ("qpos", "qvel")]  # of whatever simulates
     act.reset()
     for _ in range(episodes):
         ended = False
         while not ended:
             if age >= skipped:
-                states.append((task.qpos[0].copy(), task.qvel[0].copy()))
+                states.append([each[0].copy() for each in held])
             if len(states) == wanted + 1:
                 qpos, qvel = (np.array(each) for each in zip(*states, strict=True))
                 robot = robot_name(task)

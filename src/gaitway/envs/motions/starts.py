@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gaitway.core.ranges import Share
+from gaitway.envs.batch_task import BatchTask
 from gaitway.envs.legged.commands import CLIP_VELOCITY
 from gaitway.envs.motions.features import GROUP as AMP
 from gaitway.envs.motions.features import MotionFeatures
@@ -66,6 +67,10 @@ class ClipStarts(Wrapper):
             raise ValueError(f"probability of starts is {probability}; use a number from 0 to 1")
         base = innermost(env)
         if not isinstance(base, MujocoBatchEnv):
+            if isinstance(getattr(base, "task", None), BatchTask):
+                raise MotionError(
+                    f"clips set states on MuJoCo alone, and Warp moves {env.spec.id}; use env.simulator=mujoco"
+                )
             raise MotionError(
                 f"{env.spec.id} is no native task, so no clip can set its state; use one such as walker/run"
             )
