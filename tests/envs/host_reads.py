@@ -8,7 +8,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LOOKS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal", "masked_select", "_unique2", "unique_dim")
+LOOKS = (
+    *("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal", "masked_select", "_unique2", "unique_dim"),
+    *("unique_consecutive", "repeat_interleave", "bincount", "_linalg_check_errors", "argwhere"),
+)
 MAKES = ("tensor", "as_tensor", "new_tensor", "from_numpy", "tolist", "numpy", "cpu")
 
 
@@ -71,4 +74,6 @@ def probe(name: str) -> torch.Tensor:
             "constant": lambda: values + values.new_tensor((1.0, 2.0, 3.0)),
             "list": lambda: values[[0, 1]],
             "equal": lambda: torch.equal(values, values),
+            "repeats": lambda: torch.repeat_interleave(values, values.long()),
+            "inverse": lambda: torch.linalg.inv(torch.diag(values + 1.0)),
         }[name]()

@@ -18,8 +18,9 @@ from host_reads import NoHostReads
 from gaitway import make_env
 from gaitway.envs import warp_capacity, warp_worlds
 from gaitway.envs.check import check_env
+from gaitway.envs.legged.presets import PRESETS
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.mujoco_warp import WarpEnv
+from gaitway.envs.mujoco_warp import DERIVE_EVERY, WarpEnv
 from gaitway.envs.tasks import NATIVE_TASKS
 from gaitway.envs.vec_env import VecEnv
 from gaitway.envs.warp_worlds import Capacity, WarpError
@@ -127,13 +128,35 @@ def plain() -> Any:
         yield env
 
 
+EVENTFUL = {
+    "pushes": {"kick_seconds": [0.1, 0.2], "push_seconds": [0.1, 0.2]},
+    "latency": {"most": 3, "seconds": 0.1},
+    "randomise": {"delay": 5},
+    "commands": {"curriculum": True, "heading": True, "seconds": [0.1, 0.2]},
+}
+"""All that may happen to a legged robot."""
+PLAYED = [
+    *((id, "train", {}) for id in PRESETS if id not in ("legged:velocity", "pup12/field")),
+    *((id, "train", {}) for id in ("walker/run", "walker/walk", "walker/stand", "humanoid/run", "humanoid/stand")),
+    ("legged:velocity", "train", {"robot": "pup12"}),
+    *(("pup12/velocity", purpose, EVENTFUL) for purpose in ("train", "evaluation")),
+]
+
+
 @needs_warp
 @pytest.mark.slow
-def test_a_step_looks_at_no_value(plain: WarpEnv) -> None:
-    given = actions(plain, 2)
-    plain.step(given[0])
-    with NoHostReads():
-        plain.step(given[1])
+@pytest.mark.parametrize(("id", "purpose", "options"), PLAYED)
+def test_a_step_looks_at_no_value(id: str, purpose: str, options: dict[str, Any]) -> None:
+    """Of all tasks that Warp plays; the constants that follow from masses are computed in between."""
+    with on_warp(id, 2, purpose=purpose, **options) as env:
+        given = actions(env, 2)
+        env.step(given[0])
+        env.set_elapsed(torch.tensor([env.spec.max_episode_steps - 1, 0]))
+        env._since = DERIVE_EVERY
+        with NoHostReads():
+            step = env.step(given[1])
+        assert step.truncated.tolist() == [True, False]
+        assert env._since == 0 or not env._tensors.derives
 
 
 @needs_warp

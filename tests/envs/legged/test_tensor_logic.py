@@ -170,7 +170,9 @@ def test_frames_are_seen_late_by_masks_as_they_are_by_rows() -> None:
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("name", ["item", "branch", "nonzero", "mask", "constant", "list", "equal"])
+@pytest.mark.parametrize(
+    "name", ["item", "branch", "nonzero", "mask", "constant", "list", "equal", "repeats", "inverse"]
+)
 def test_the_guard_finds_each_way_of_looking(name: str) -> None:
     with pytest.raises(HostReadError):
         probe(name)
