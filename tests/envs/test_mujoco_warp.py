@@ -355,6 +355,22 @@ def test_an_action_that_is_not_finite_is_an_error_at_the_next_look(plain: WarpEn
 
 @needs_warp
 @pytest.mark.slow
+def test_nobody_is_told_the_return_of_actions_that_are_not_finite() -> None:
+    from gaitway.runners.baselines import ZeroPolicy
+    from gaitway.runners.evaluate import run_episodes
+
+    class Broken(ZeroPolicy):
+        def __call__(self, obs: Any) -> torch.Tensor:
+            return super().__call__(obs) * math.nan
+
+    with on_warp("pup12/velocity", 2, purpose="evaluation", episode_seconds=0.1) as env:
+        with pytest.raises(ValueError, match="the action of instance 0 was not finite"):
+            run_episodes(env, Broken(env.spec.action), 2)
+        assert run_episodes(env, ZeroPolicy(env.spec.action), 2)["length"].tolist() == [5.0, 5.0]
+
+
+@needs_warp
+@pytest.mark.slow
 def test_a_restored_state_goes_on_bit_for_bit_on_the_cpu(plain: WarpEnv) -> None:
     given = actions(plain, 40)
     plain.reset(7)

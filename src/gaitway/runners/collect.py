@@ -166,6 +166,7 @@ def collect_steps(
             variables[LABEL] = variables["action"]
         ws = Workspace.dense(variables, env.device)
         _play(world, act, ws)
+        env.check_workers()  # a device tells of bad actions when it is asked
         writer.add(ws)
         episodes.add(ws)
         made = made + counted_steps(ws) if writer.choose is None else writer.added_steps - before[0]

@@ -125,6 +125,7 @@ def play_episodes(env: VecEnv, act: Actor, seeds: int | list[int], max_steps: in
             break
         act.reset(ended if step.valid is None else ended | ~step.valid)
         obs = step.obs
+    env.check_workers()  # a device tells of bad actions when it is asked
     for name, total in metrics.items():
         totals[name] = total / totals["length"].clamp(min=1) if reductions[name] == "mean" else total
     return {name: value.cpu() for name, value in totals.items()}
