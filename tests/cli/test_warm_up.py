@@ -4,6 +4,7 @@ import pytest
 
 from gaitway.cli import inspect_run, main
 from gaitway.cli.compose_run import compose_run
+from gaitway.core.config import ConfigError
 
 
 class MadeError(Exception):
@@ -35,3 +36,9 @@ def test_as_many_instances_as_will_train(options, expected, monkeypatch):
 def test_presets_train_with_that_many(preset):
     config, _ = compose_run([f"experiment={preset}", "device=cpu"])
     assert config.env.num_envs == inspect_run.TRAINED
+
+
+def test_no_other_simulator_is_warmed_up():
+    asked = main.parser().parse_args(["warm-up", "pup12/velocity", "device=cpu", "simulator=mujoco"])
+    with pytest.raises(ConfigError, match="warm-up compiles what simulator=warp needs; leave simulator out"):
+        inspect_run.warm_up(asked)

@@ -194,6 +194,8 @@ def robot_report(name: str) -> str:
 def warm_up(options: argparse.Namespace) -> int:
     """Have Warp compile and keep what an environment needs, so that training begins at once."""
     settings = {"device": "cuda", **env_options(options.options)}
+    if settings.pop("simulator", "warp") != "warp":
+        raise ConfigError("warm-up compiles what simulator=warp needs; leave simulator out")
     settings.setdefault("num_envs", TRAINED if str(settings["device"]).startswith("cuda") else 64)
     from gaitway.envs.mujoco_warp import kernel_cache
 
