@@ -609,6 +609,9 @@ def test_too_many_instances_are_refused_with_the_number_that_fits(monkeypatch: p
     warp_capacity.check_memory(model, ROOM, 4096, torch.device("cuda"), "walker/run")
     with pytest.raises(WarpError, match=r"100000 instances .* about \d+ fit, .*: use env.num_envs=16384"):
         warp_capacity.check_memory(model, ROOM, 100_000, torch.device("cuda"), "walker/run")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**12, 2**31))
+    with pytest.raises(WarpError, match="where nothing is free; end what runs there, or use"):
+        warp_capacity.check_memory(model, ROOM, 4096, torch.device("cuda"), "walker/run")
 
 
 def test_the_probe_leaves_the_task_to_its_environment() -> None:

@@ -91,14 +91,12 @@ def check_memory(
     free, _ = torch.cuda.mem_get_info(device)
     each = world_bytes(model, capacity, sensed)
     fit = int(SHARE * free / each)
-    if count > fit:
-        raise WarpError(
-            f"{count} instances of {id} need about {count * each / 2**30:.1f} GiB on {device}, where "
-            f"{free / 2**30:.1f} GiB are free; about {fit} fit, without what is learnt from them: use "
-            f"env.num_envs={_round_down(fit)}"
-        )
-
-
-def _round_down(number: int) -> int:
-    """A number with one digit that counts less than `number`, a power of two where that is near."""
-    return 2 ** int(math.log2(number)) if number >= 1 else 1
+    if count <= fit:
+        return
+    asked = f"{count} instances of {id} need about {count * each / 2**30:.1f} GiB on {device}, where"
+    if fit < 1:
+        raise WarpError(f"{asked} nothing is free; end what runs there, or use env.simulator=mujoco")
+    raise WarpError(
+        f"{asked} {free / 2**30:.1f} GiB are free; about {fit} fit, without what is learnt from them: use "
+        f"env.num_envs={2 ** int(math.log2(fit))}"
+    )
