@@ -3,10 +3,11 @@
     gaitway bench warp_soak --steps 100_000_000 --out benchmarks/results/warp_soak.json
 
 Actions are uniform within their limits, or the limits themselves, changed every few steps. Counted on the device:
-worlds that diverged or ran out of room, observations, rewards or metrics that are not finite (none is allowed), and how
-far robots got from where they began. `restored`: states right after `load_state_dict` equal those stored bit for bit.
-`repeated`: the same state and actions twice, the largest difference after 1, 10 and 50 steps. `substep`: one substep
-from the same state several times, and which arrays differ: more state than is stored would show there.
+worlds that diverged (one step in 10,000 is allowed) or ran out of room, observations, rewards or metrics that are not
+finite and robots 200 m away or 1 m below the ground (none is allowed), and how far they got. `restored`: states right
+after `load_state_dict` equal those stored bit for bit. `repeated`: the same state and actions twice, the largest
+difference after 1, 10 and 50 steps. `substep`: one substep from the same state several times, and which arrays differ:
+more state than is stored would show there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from _warp import Clock, Results, options
+from legged_random_steps import FAULTS, FURTHEST, LOWEST
 
 from gaitway import make_env
 from gaitway.envs.mujoco_warp import WarpEnv
@@ -27,6 +29,7 @@ def soaked(env: WarpEnv, steps: int, note: Any) -> dict[str, Any]:
     low, high = (torch.tensor(limit, device=device) for limit in (env.spec.action.low, env.spec.action.high))
     wrong = torch.zeros((), dtype=torch.int64, device=device)
     far = torch.zeros((), device=device)
+    escaped = torch.zeros((), dtype=torch.int64, device=device)
     episodes = torch.zeros((), dtype=torch.int64, device=device)
     clock, rounds = Clock(device), -(-steps // count)
     action = torch.zeros(count, *env.spec.action.shape, device=device)
@@ -38,7 +41,9 @@ def soaked(env: WarpEnv, steps: int, note: Any) -> dict[str, Any]:
         step = env.step(action)
         tensors = (*step.obs.values(), *step.final_obs.values(), step.reward, *step.metrics.values())
         wrong += sum((~torch.isfinite(each)).sum() for each in tensors)
-        far = torch.maximum(far, env._simulation().qpos[:, :3].abs().max())
+        place = env._simulation().qpos[:, :3]
+        far = torch.maximum(far, place.abs().max())
+        escaped += ((place.abs() > FURTHEST).any(1) | (place[:, 2] < LOWEST)).sum()
         episodes += (step.terminated | step.truncated).sum()
         if number % 1000 == 999 or number + 1 == rounds:
             note(
@@ -47,11 +52,12 @@ def soaked(env: WarpEnv, steps: int, note: Any) -> dict[str, Any]:
                     "seconds": round(clock.seconds(), 1),
                     "episodes": int(episodes),
                     "not finite": int(wrong),
+                    "escaped": int(escaped),
                     "farthest m": round(float(far), 2),
                     **env.counts(),
                 }
             )
-    return {"not finite": int(wrong)}
+    return {"not finite": int(wrong), "escaped": int(escaped), "diverged": env.counts()["diverged"] / (rounds * count)}
 
 
 def repeated(env: WarpEnv) -> dict[str, Any]:
@@ -114,7 +120,8 @@ def main() -> int:
     results.note(substep=substep_alone(env), repeated=repeated(env))
     found = soaked(env, given.steps, lambda row: results.note(soak=row))
     env.close()
-    return 0 if not found["not finite"] and results.found["repeated"]["restored"] else 1
+    good = not found["not finite"] and not found["escaped"] and found["diverged"] <= FAULTS
+    return 0 if good and results.found["repeated"]["restored"] else 1
 
 
 if __name__ == "__main__":

@@ -147,6 +147,8 @@ def threads(config: Any, count: int, steps: int) -> dict[str, float]:
 def measured(config: Any, given: Any, compiled: bool, row: dict[str, Any], note: Any) -> None:
     """One size, into `row`; the environment is gone afterwards, whatever happened."""
     env = None
+    if config.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     try:
         env, about = made(config, compiled)
         row |= about

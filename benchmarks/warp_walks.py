@@ -110,6 +110,7 @@ def main() -> int:
         config = config_of(given.preset, given.device, *changes)
         if env is None:  # compiled once for all seeds
             env, judge = build_env(config), evaluation_env(config, given.episodes)
+            results.note(**{"environments s": round(time.monotonic() - began, 1)})
 
         def note(curve: list[dict[str, float]], reached: dict[str, float], seed: int = seed) -> None:
             seeds[str(seed)] = {"reached": dict(reached), "curve": list(curve)}
