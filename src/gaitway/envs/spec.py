@@ -200,9 +200,16 @@ class Pooled:
     """The square root of it, e.g. of a mean square."""
     factor: Number = 1.0
     least: NotNegative = 0.0
-    """Episodes with less than this of `per` are left out, e.g. those that hardly moved."""
+    """Episodes with less than this of `least_of` are left out, e.g. those that hardly moved."""
+    least_of: str | None = None
+    """Null: `per`."""
     angle: bool = False
     """The sums are sines and cosines: their angle, as a share of a turn from 0 to 1."""
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The metrics that it is made of."""
+        return self.of, self.per, *(() if self.least_of is None else (self.least_of,))
 
     def __call__(self, table: Mapping[str, Tensor]) -> float:
         """The figure of episodes [n] by metric; those whose numbers are not finite are left out."""
@@ -211,7 +218,7 @@ class Pooled:
         if self.angle:
             sine, cosine = float(of[known].sum()), float(per[known].sum())
             return math.atan2(sine, cosine) / (2.0 * math.pi) % 1.0 if sine or cosine else math.nan
-        known &= per >= self.least
+        known &= (per if self.least_of is None else table[self.least_of]) >= self.least
         total = float(per[known].sum())
         if total <= 0.0:
             return math.nan
@@ -263,7 +270,7 @@ class EnvSpec:
         if unknown := [name for name in self.flags if name not in self.metrics]:
             raise ValueError(f"flags of {self.id} names {unknown[0]!r}, which is not among its metrics: add it there")
         for name, figure in self.pooled.items():
-            if unknown := [each for each in (figure.of, figure.per) if each not in self.metrics]:
+            if unknown := [each for each in figure.sums if each not in self.metrics]:
                 raise ValueError(f"pooled of {self.id} has {name!r} of {unknown[0]!r}, which is not among its metrics")
         for name, reduction in self.reductions.items():
             if name not in self.metrics or reduction not in ("mean", "sum", "last"):
@@ -284,7 +291,7 @@ class EnvSpec:
     @property
     def ingredients(self) -> frozenset[str]:
         """The metrics that pooled figures are made of: sums that say nothing by themselves."""
-        return frozenset(name for figure in self.pooled.values() for name in (figure.of, figure.per))
+        return frozenset(name for figure in self.pooled.values() for name in figure.sums)
 
     @property
     def costs(self) -> frozenset[str]:
@@ -319,6 +326,8 @@ class EnvSpec:
         plain = asdict(self)
         plain |= {name: dict(getattr(self, name)) for name in ("options", "facts", "reductions")}
         _say_only(plain, EnvSpec, ("drive", "final_observations", "restores_state", "one_per_process"))
+        for figure in plain["pooled"].values():
+            _say_only(figure, Pooled, ("least_of",))
         if not self.pooled:
             del plain["pooled"]
         if self.drive is not None:

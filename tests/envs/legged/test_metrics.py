@@ -89,12 +89,14 @@ def test_saturation_is_that_of_every_substep() -> None:
 
 def test_t_metric_cost_of_transport_falls_and_slip() -> None:
     # two joints of 2 N m at 3 rad/s, 10 kg at 1.5 m/s: 12 W / (10 * 9.81 * 1.5 N m/s) = 0.0815
-    figure = figures(4, 10.0)
+    figure = figures(4)
     table = {f"{name}_episode": torch.zeros(2).double() for name in NAMES}
     table["joint_work_episode"] = torch.tensor([12.0, 30.0]).double()
-    table["weight_distance_episode"] = torch.tensor([10 * 9.81 * 1.5, 10 * 9.81 * 0.4]).double()
-    assert figure["cost_of_transport"](table) == pytest.approx(0.0815, abs=5e-5)  # who came 0.4 m is left out
-    table["weight_distance_episode"] = torch.tensor([1.0, 1.0]).double()
+    # who came 0.4 m is left out, though with its load it weighs twice as much
+    table["distance_episode"] = torch.tensor([1.5, 0.4]).double()
+    table["weight_distance_episode"] = torch.tensor([10 * 9.81 * 1.5, 20 * 9.81 * 0.4]).double()
+    assert figure["cost_of_transport"](table) == pytest.approx(0.0815, abs=5e-5)
+    table["distance_episode"] = torch.tensor([0.4, 0.4]).double()
     assert math.isnan(figure["cost_of_transport"](table))
     table |= {"falls_episode": torch.ones(2), "seconds_episode": torch.tensor([100.0, 400.0])}
     assert figure["falls_per_1000_s"](table) == pytest.approx(4.0)

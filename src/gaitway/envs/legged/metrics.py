@@ -119,10 +119,10 @@ def touch_phases(clock: Tensor, period: Tensor, landed: Tensor, dt: float) -> tu
     return torch.where(first, torch.zeros_like(clock), clock), period, phase
 
 
-def figures(feet: int, mass: float) -> dict[str, Pooled]:
-    """What evaluations tell of a robot with so many feet and that mass (kg)."""
+def figures(feet: int) -> dict[str, Pooled]:
+    """What evaluations tell of a robot with so many feet."""
 
-    def over(of: str, per: str, **how: float | bool) -> Pooled:
+    def over(of: str, per: str, **how: float | bool | str) -> Pooled:
         return Pooled(f"{of}_episode", f"{per}_episode", **how)  # type: ignore[arg-type]
 
     return {
@@ -130,7 +130,7 @@ def figures(feet: int, mass: float) -> dict[str, Pooled]:
         "velocity_rmsd_x": over("x_squares", "measured_steps", root=True),
         "velocity_rmsd_y": over("y_squares", "measured_steps", root=True),
         "yaw_rmsd": over("yaw_squares", "measured_steps", root=True),
-        "cost_of_transport": over("joint_work", "weight_distance", least=LEAST_WAY * GRAVITY * mass),
+        "cost_of_transport": over("joint_work", "weight_distance", least=LEAST_WAY, least_of="distance_episode"),
         "falls_per_1000_s": over("falls", "seconds", factor=1000.0),
         "foot_slip": over("slip", "stance_steps"),
         "slip_per_metre": over("slipped", "distance"),

@@ -105,7 +105,7 @@ class LeggedTask(BatchTask):
         self.metrics = self._logic.metrics
         self.flags = ("fell", *((SUCCESS,) if on_track else ()))
         self.reductions = {TORQUE_METRIC: "last", **({} if around is None else around.reductions)}
-        self.pooled = figures(robot.feet, view.mass) | ({} if around is None else around.pooled)
+        self.pooled = figures(robot.feet) | ({} if around is None else around.pooled)
         self.camera = None if around is None else TERRAIN_CAMERA
         self.standing_geoms = view.foot_geoms.reshape(-1).tolist()
         self.max_episode_steps = round(config.episode_seconds / self.control_dt)
