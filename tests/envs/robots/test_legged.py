@@ -258,6 +258,21 @@ def test_a_floor_of_the_file_goes(name: str, tmp_path: Path) -> None:
     trajectories_are_the_same(view_of(PUP12), other, other.positions)
 
 
+def test_geoms_without_a_name_leave_names_that_are_taken_alone(tmp_path: Path) -> None:
+    """The first geom of the trunk has no name and the second is called geom_0, as the first would be."""
+    path = described(tmp_path)
+    tree = ElementTree.parse(tmp_path / "other.xml")
+    trunk = tree.find("worldbody/body")
+    assert trunk is not None
+    shape = {"type": "sphere", "size": "0.01", "mass": "0"}
+    for place, name in enumerate(({}, {"name": "geom_0"}, {}, {"name": "geom_2"})):
+        trunk.insert(place, ElementTree.Element("geom", shape | name))
+    tree.write(tmp_path / "other.xml")
+    model = view_of(LeggedRobot.load(path)).model
+    names = [model.geom(geom).name for geom in range(model.ngeom)]
+    assert [name for name in names if name.startswith("geom_")] == ["geom_1", "geom_0", "geom_3", "geom_2"]
+
+
 def test_geoms_and_sites_are_those_that_are_named(tmp_path: Path) -> None:
     other = view_of(loaded(cluttered(tmp_path), **CLUTTER))
     ours = view_of(PUP12)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -182,8 +183,11 @@ class LeggedRobot:
         option.timestep, option.integrator = self.timestep, mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         option.solver, option.cone = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtCone.mjCONE_PYRAMIDAL
         option.iterations, option.ls_iterations, option.impratio = 10, 20, 1.0
+        taken = {geom.name for geom in spec.geoms}
         for number, geom in enumerate(spec.geoms):
-            geom.name = geom.name or f"geom_{number}"
+            if not geom.name:
+                geom.name = next(name for at in itertools.count(number) if (name := f"geom_{at}") not in taken)
+                taken.add(geom.name)
         self._add_actuators(spec, efforts)
         self._sort_geoms(spec)
 
