@@ -17,7 +17,7 @@ from gaitway.agents.mutex import Mutex, MutexConfig
 from gaitway.agents.policy import CastPolicy, FunctionPolicy, InferencePolicy, Policy, acting_part
 from gaitway.algorithms.terms import TERMS
 from gaitway.cli.open_run import read_run
-from gaitway.cli.train_config import EnvConfig, TrainConfig, recipe_of
+from gaitway.cli.train_config import EnvConfig, TrainConfig, changed_options, recipe_of
 from gaitway.core.agent import Agent
 from gaitway.core.config import ConfigError, from_config, read_yaml, resolve_class
 from gaitway.core.execution import Execution
@@ -387,5 +387,5 @@ def _merge_env(env: EnvConfig, changes: Mapping[str, Any]) -> EnvConfig:
         raise ConfigError(f"evaluation.env has the unknown key {sorted(unknown)[0]!r}; known are {sorted(known)}")
     merged = dict(changes)
     if "options" in merged:
-        merged["options"] = {**env.options, **merged["options"]}
+        merged["options"] = changed_options(env.options, merged["options"])
     return replace(env, **merged)

@@ -135,6 +135,15 @@ class EnvConfig:
     """Of a native task: mujoco, on threads of the CPU, or warp, on the GPU (extra gpu; device=cuda)."""
 
 
+def changed_options(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of an environment, with changes; mappings among them are merged, as on the command line."""
+    found = dict(options)
+    for name, value in changes.items():
+        is_part = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
+        found[name] = changed_options(found[name], value) if is_part else value
+    return found
+
+
 @configuration
 class LoggingConfig:
     """Where metrics go beside metrics.jsonl."""
