@@ -322,3 +322,16 @@ def test_off_policy_runs_with_a_dataset_resume_exactly(how, place, tmp_path, cap
 def test_presets_compose(name, capsys):
     assert main(["train", f"experiment={name}", "--show-config"]) == 0
     assert "path: data/" in capsys.readouterr().out
+
+
+def test_options_of_an_environment_are_those_of_a_run(place, tmp_path, capsys):
+    short = "env.options.max_episode_steps=20"
+    assert main(["collect", "toy/pendulum", short, "--steps", "100", "--out", str(tmp_path / "data"), "--quiet"]) == 0
+    assert "5 whole episodes" in capsys.readouterr().out
+    assert main(["eval", "toy/pendulum", short, "--policy", str(place / "run"), "--episodes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["length"] == 10  # evaluations of the run stop there
+    assert main(["eval", "toy/pendulum", short.replace("20", "5"), "--policy", str(place / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["length"] == 5
+    for command in (["collect", "--steps", "1", "--out", str(tmp_path / "none")], ["eval", "--policy", "random"]):
+        assert main([command[0], str(place / "run"), short, *command[1:]]) == 1
+        assert "the one key here is device" in sentence(capsys)

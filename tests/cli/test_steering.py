@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from gaitway import make_env
+from gaitway.cli.build import build_env
+from gaitway.cli.compose_run import compose_run
 from gaitway.cli.main import main
+from gaitway.cli.open_run import in_environment
 from gaitway.cli.steering import Steering
 from gaitway.core.config import ConfigError
 from gaitway.envs.motions.clip import Clip
@@ -109,3 +112,26 @@ def test_a_recording_that_nobody_commands_moves_and_says_so(run, tmp_path) -> No
     clip = Clip.load(out)
     assert clip.meta["command"] == [0.6, 0.0, 0.0]
     assert clip.meta["velocity"] == pytest.approx(velocity_of(clip), abs=1e-4)
+
+
+def test_what_an_evaluation_changes_leaves_the_rest_of_a_part_as_it_is_trained():
+    """The preset's evaluations name commands.sampler; the ranges stay those of the run."""
+    given = ["experiment=ppo_pup12_gait_params", "env.options.commands.x=[0,0.4]", "env.options.commands.turn=[0,0]"]
+    config, _ = compose_run(given, None, 1)
+    with build_env(config, "evaluation", 15) as env:
+        ranges = env.spec.facts["legged"]["commands"]
+        assert ranges == {"x": [0.0, 0.4], "y": [-0.3, 0.3], "turn": [0.0, 0.0]}
+        told = env.reset()["policy"][:, 9:12]  # [15, 20]: velocity, rates and gravity come first
+    # the first of the grid: stand, 0.3, -0.3, 0.6, -0.6, 0.9 m/s forwards, within the range
+    assert told[:6, 0].tolist() == pytest.approx([0.0, 0.3, 0.0, 0.4, 0.0, 0.4])
+    assert config.evaluation.env == {"options": {"commands": {"sampler": "grid"}}}
+
+
+def test_what_is_typed_for_an_environment_holds_over_what_evaluations_change():
+    config, _ = compose_run(["experiment=ppo_pup12_gait_params", "env.options.commands.stand=0.5"], None, 1)
+    typed = ["env.options.commands.sampler=uniform", "env.options.commands.x=[0,0.4]"]
+    env = in_environment(config, "pup12/gait_params", typed)
+    with build_env(env, "evaluation", 1) as made:
+        assert made.spec.options["commands"] == {"stand": 0.5, "sampler": "uniform", "x": [0.0, 0.4]}
+    with build_env(in_environment(config, "pup12/gait_residual", typed), "evaluation", 1) as made:
+        assert "stand" not in made.spec.options["commands"]  # another environment has its own

@@ -47,6 +47,13 @@ def test_it_says_the_largest_difference(copy, tmp_path, capsys):
     assert listing(copy / "export") == listing(out)
 
 
+def test_options_of_another_environment_are_those_of_a_run(copy, capsys):
+    proof = ["--env", "toy/pendulum", "env.options.max_episode_steps=50", "--format", "torch", "--json"]
+    assert main(["export", str(copy), *proof]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["episodes"], found["driven_steps"]) == (20, 50)  # 1,000 observations
+
+
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
 def test_without_the_extra(copy, package, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, package, None)
@@ -65,6 +72,8 @@ def test_without_the_extra(copy, package, monkeypatch, capsys):
         (["--env", "toy/pendulumm"], "no environment 'toy/pendulumm'"),
         (["device=fast"], "device"),
         (["steps=3"], "the one key here is device"),
+        (["env.options.max_episode_steps=50"], "the one key here is device"),
+        (["--env", "toy/pendulum", "steps=3"], "device=cuda or env.options.NAME=VALUE"),
         (["--out", "{run}"], "exists and is not an export"),
         (["--out", "{run}/config.yaml"], "exists and is not an export"),
         (["--out", "{run}/config.yaml/export"], "cannot write"),

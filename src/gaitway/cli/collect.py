@@ -166,24 +166,24 @@ def _player(options: argparse.Namespace) -> tuple[VecEnv, Actor, str, Callable[[
     """The environment, what plays in it, both in words, and what is called now and then."""
     from dataclasses import replace
 
-    from gaitway.cli.arguments import device_alone
+    from gaitway.cli.arguments import device_alone, device_of
     from gaitway.cli.build import build_env, is_mutex_file, load_frozen, load_mutex, load_policy
-    from gaitway.cli.open_run import open_run
-    from gaitway.cli.train_config import EnvConfig, TrainConfig
+    from gaitway.cli.open_run import in_environment, open_run
+    from gaitway.cli.train_config import TrainConfig
     from gaitway.core.config import ConfigError
     from gaitway.core.seeding import check_seed, stream
     from gaitway.runners.collect import RandomPolicy, Taught
 
     check_seed(options.seed)
-    folder, device = None, device_alone(options.settings)
+    folder, (device, others) = None, device_of(options.settings)
     if (Path(options.source) / "config.yaml").is_file():
-        folder, config = open_run(options.source, device)
+        folder, config = open_run(options.source, device_alone(options.settings))
     elif Path(options.source).is_dir():
         raise ConfigError(
             f"{options.source} is a folder, but not of a run: it lacks config.yaml; give the run_dir of one"
         )
     else:
-        config = TrainConfig(env=EnvConfig(options.source), device=device or TrainConfig.device)
+        config = in_environment(TrainConfig(device=device or TrainConfig.device), options.source, others)
     if options.follow and options.label:
         raise ConfigError("with --follow it is RUN_OR_ENV that labels; leave --label out")
     which = options.policy or ("random" if folder is None else "best")

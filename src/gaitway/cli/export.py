@@ -62,19 +62,19 @@ def export(options: argparse.Namespace) -> int:
     """Export, prove, and say the largest difference."""
     import json
 
-    from gaitway.cli.arguments import device_alone
+    from gaitway.cli.arguments import device_alone, device_of
     from gaitway.cli.console import console
-    from gaitway.cli.open_run import open_run
+    from gaitway.cli.open_run import in_environment, open_run
 
     if _is_skill_file(options.run):
         out = options.out or _beside_skills(options.run)
         proof, shown = export_skills(options.run, out, options.format, options.tolerance)
     else:
-        folder, config = open_run(options.run, device_alone(options.settings))
+        device, others = (device_alone(options.settings), []) if options.env is None else device_of(options.settings)
+        folder, config = open_run(options.run, device)
         out = options.out or str(folder.path / "export")
-        proof, loaded = export_run(
-            folder, config, out, options.format, options.checkpoint, options.env, options.tolerance
-        )
+        place = None if options.env is None else in_environment(config, options.env, others)
+        proof, loaded = export_run(folder, config, out, options.format, options.checkpoint, place, options.tolerance)
         shown = f"{config.env.id}, {loaded.which} checkpoint (step {loaded.steps:,})"
     if options.json:
         print(json.dumps({"out": out, "largest_difference": proof.largest, **vars(proof)}))
@@ -101,17 +101,17 @@ def export_run(
     out: str | Path,
     format: Format,
     checkpoint: str,
-    env_id: str | None = None,
+    place: TrainConfig | None = None,
     tolerance: float = 1e-5,
 ) -> tuple[Proof, LoadedPolicy]:
-    """Export a checkpoint of an open run; the proof, and what was loaded."""
+    """Export a checkpoint of an open run, proven in the environment of `place`, or in its own; the proof, and what was
+    loaded."""
     from gaitway.cli.build import build_env, load_policy
-    from gaitway.cli.open_run import in_environment
     from gaitway.export.acting_step import acting_step
     from gaitway.export.folder import Subject, export_policy
 
-    place = config if env_id is None else in_environment(config, env_id)
-    with build_env(place, "evaluation", 1) as env:
+    stage = place or config
+    with build_env(stage, "evaluation", 1) as env:
         loaded = load_policy(folder, config, env.spec, checkpoint)
     about = {
         "run": folder.path.name,
@@ -124,7 +124,7 @@ def export_run(
     subject = Subject(
         acting_step(loaded.policy, loaded.cast.agents, loaded.policy.spec),
         loaded.inference(),
-        lambda instances: build_env(place, "evaluation", instances),
+        lambda instances: build_env(stage, "evaluation", instances),
         about,
         str(folder.path),
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from gaitway.agents.policy import CastPolicy, InferencePolicy, Policy, learnt_parameters
 from gaitway.analysis.runs import is_run_folder
-from gaitway.cli.arguments import device_alone, env_options
+from gaitway.cli.arguments import device_alone, device_of, env_options
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_learnt, load_mutex, load_policy
 from gaitway.cli.console import console
 from gaitway.cli.open_run import in_environment, open_run
@@ -106,17 +106,19 @@ def measure_there(options: argparse.Namespace) -> tuple[TrainConfig, dict[str, A
     """What the policy of a run or of a mutex file achieves in the environment that is named, or in that of a run."""
     if options.without_estimates:
         raise ConfigError("--without-estimates measures a run in its own environment; leave out --policy")
-    place, chosen, device = options.run, options.policy, device_alone(options.settings)
-    stage = open_run(place, device)[1] if is_run_folder(Path(place)) else None
+    place, chosen, (device, others) = options.run, options.policy, device_of(options.settings)
+    stage = None
+    if is_run_folder(Path(place)):  # a run says what its environment is
+        stage = open_run(place, device_alone(options.settings))[1]
     if is_mutex_file(chosen):
-        config = stage or in_environment(TrainConfig(device=device or TrainConfig.device), place)
+        config = stage or in_environment(TrainConfig(device=device or TrainConfig.device), place, others)
 
         def load(spec: EnvSpec) -> LoadedPolicy:
             return load_mutex(chosen, spec, config.device)
 
     else:
         folder, own = open_run(chosen, device)
-        config = in_environment(own, place) if stage is None else replace(stage, device=own.device)
+        config = in_environment(own, place, others) if stage is None else replace(stage, device=own.device)
 
         def load(spec: EnvSpec) -> LoadedPolicy:
             return load_policy(folder, own, spec, options.checkpoint)

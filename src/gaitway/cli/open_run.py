@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from gaitway.cli.train_config import EnvConfig, TrainConfig, parse
+from gaitway.cli.arguments import OF_ENV, env_options
+from gaitway.cli.train_config import EnvConfig, TrainConfig, changed_options, parse
 from gaitway.core.config import ConfigError, from_config, read_config
 from gaitway.core.execution import Execution, ExecutionConfig
 from gaitway.core.trust import speaking
@@ -56,15 +58,22 @@ def read_run(folder: RunFolder, device: str | None) -> TrainConfig:
         return parse(data)
 
 
-def in_environment(config: TrainConfig, env_id: str) -> TrainConfig:
-    """The config with another environment; wrappers stay, because the policy was trained behind them."""
+def in_environment(config: TrainConfig, env_id: str, settings: Sequence[str] = ()) -> TrainConfig:
+    """The config with another environment; wrappers stay, because the policy was trained behind them. `settings` are
+    options of the environment, given as env.options.NAME=VALUE: what is typed holds in evaluations too."""
+    if unknown := [text for text in settings if not text.startswith(OF_ENV)]:
+        raise ConfigError(f"{unknown[0]!r} is not understood; write device=cpu, device=cuda or {OF_ENV}NAME=VALUE")
     if ":" in env_id:  # whatever the run may name, this was typed
         module = env_id.removeprefix("gymnasium:").partition(":")[0]
         config = replace(config, origin=config.origin.trusting(module))
-    if config.env.id == env_id:
-        return config
-    env = EnvConfig(env_id, wrappers=config.env.wrappers)
-    return replace(config, env=env, evaluation=replace(config.evaluation, env={}))
+    env, evaluation = config.env, config.evaluation
+    if env.id != env_id:
+        env, evaluation = EnvConfig(env_id, wrappers=env.wrappers), replace(evaluation, env={})
+    if settings:
+        given = {"options": env_options(settings)}
+        env = replace(env, options=changed_options(env.options, given["options"]))
+        evaluation = replace(evaluation, env=changed_options(evaluation.env, given))
+    return replace(config, env=env, evaluation=evaluation)
 
 
 def _can_run(execution: Any, device: str) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gaitway.agents.diayn_policy import DIAYNPolicy
-from gaitway.cli.arguments import OF_ENV, device_alone, device_of, env_options
+from gaitway.cli.arguments import device_alone, device_of
 from gaitway.cli.build import LoadedPolicy, build_env, is_mutex_file, load_mutex, load_policy
 from gaitway.cli.open_run import in_environment, open_run
 from gaitway.cli.train_config import TrainConfig
@@ -86,7 +86,7 @@ def find_player(options: argparse.Namespace) -> Iterator[Player]:
     else:
         trained, config = open_run(str(_policy_folder(chosen)), device)
     if played is None:
-        stage = _with_options(in_environment(config, options.run), others)
+        stage = in_environment(config, options.run, others)
     elif trained is None or trained.path == played:
         stage = config
     else:  # two runs, each under its own name
@@ -174,13 +174,6 @@ def _best_return(run: Path) -> float | None:
     except RunFolderError:
         return None
     return (summary.get("best") or summary.get("last") or {}).get("return")  # no best where the metric is null
-
-
-def _with_options(config: TrainConfig, texts: Sequence[str]) -> TrainConfig:
-    """The config with these options of its environment, given as env.options.NAME=VALUE."""
-    if unknown := [text for text in texts if not text.startswith(OF_ENV)]:
-        raise ConfigError(f"{unknown[0]!r} is not understood; write device=cpu, device=cuda or {OF_ENV}NAME=VALUE")
-    return replace(config, env=replace(config.env, options={**config.env.options, **env_options(texts)}))
 
 
 def _folder(source: str) -> Path | None:
