@@ -653,11 +653,11 @@ def test_a_load_that_leaves_the_base_without_mass_is_refused_in_scenarios_too() 
 
 
 @pytest.mark.parametrize(("fixed", "said"), [((0.5, 0.0, 1.5), "turn 1.5"), ((0.5, 0.0, 0.5), "")])
-def test_a_command_that_is_never_trained_is_told(fixed: tuple[float, ...], said: str, caplog: Any) -> None:
-    make_legged("pup12/velocity", {"commands": {"fixed": list(fixed)}})
+def test_a_command_that_is_never_trained_is_told_once(fixed: tuple[float, ...], said: str, caplog: Any) -> None:
+    for _ in range(3):  # a run makes as many
+        make_legged("pup12/velocity", {"commands": {"fixed": list(fixed)}})
     told = "commands.fixed of pup12/velocity has turn 1.5, and commands.turn is -1 to 1: a policy that was trained"
-    assert (told in caplog.text) == bool(said)
-    assert bool(caplog.text) == bool(said)
+    assert caplog.text.count(told) == len(caplog.records) == bool(said)
 
 
 def ages_move_ends_and_nothing_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -360,10 +361,9 @@ class LeggedTask(BatchTask):
         for axis, value in zip(AXES, commands.fixed or (), strict=False):
             low, high = getattr(commands, axis)
             if not low <= value <= high:
-                log.warning(
-                    "commands.fixed of %s has %s %g, and commands.%s is %g to %g: a policy that was trained in these "
-                    "ranges has never been told so",
-                    *(self.id, axis, value, axis, low, high),
+                _warn_once(
+                    f"commands.fixed of {self.id} has {axis} {value:g}, and commands.{axis} is {low:g} to {high:g}: a "
+                    "policy that was trained in these ranges has never been told so"
                 )
 
     def _look(self, rows: Tensor | None) -> None:
@@ -472,6 +472,12 @@ class LeggedTask(BatchTask):
             self._chosen.write(rows)
         if self._models is not None or self._boxes is not None or self._chosen is not None:
             self.batch.set_const(rows.numpy().astype(np.int32))
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """A run makes several environments, all of which would say the same."""
+    log.warning(text)
 
 
 def _in_one_piece(count: int, shapes: Mapping[str, tuple[int, ...]]) -> tuple[np.ndarray, Arrays]:
