@@ -593,3 +593,7 @@ def test_other_actions_and_other_meanings_are_refused(asymmetric):
     group = replace(spec.groups[0], components=spec.groups[0].components[::-1])
     with pytest.raises(ConfigError, match="the numbers in 'pos' mean something else, 'cos' there and 'sin' here"):
         load_policy(folder, config, replace(spec, groups=(group, *spec.groups[1:])), "last")
+    first, second = spec.groups[0].components
+    group = replace(spec.groups[0], components=(first, replace(second, noise=0.5, frame="imu")))
+    with pytest.raises(ConfigError, match=f"something else: the frame of '{second.name}' is '' there and 'imu' here"):
+        load_policy(folder, config, replace(spec, groups=(group, *spec.groups[1:])), "last")

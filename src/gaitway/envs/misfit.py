@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from gaitway.envs.spec import EnvSpec
+from gaitway.envs.spec import Component, EnvSpec
 from gaitway.envs.tasks.skills.facts import compat_of
 from gaitway.envs.tasks.skills.groups import FEATURE_GROUPS
 
@@ -28,14 +28,22 @@ def misfit_of(contract: EnvSpec, spec: EnvSpec, reads: tuple[str, ...]) -> str |
         if replace(group, heading=found.heading) != found:
             pairs = zip(group.components, found.components, strict=False)
             differing = next(((one, other) for one, other in pairs if one != other), None)
-            names = "" if differing is None else f", {differing[0].name!r} there and {differing[1].name!r} here"
-            return f"the numbers in {group.name!r} mean something else{names}"
+            return f"the numbers in {group.name!r} mean something else{'' if differing is None else _told(*differing)}"
     if contract.action != spec.action:
         return (
             f"it was trained with the actions {', '.join(contract.action.names)}, "
             f"here they are {', '.join(spec.action.names)} or have other limits"
         )
     return None
+
+
+def _told(there: Component, here: Component) -> str:
+    """In what two components differ, for a sentence."""
+    if there.name != here.name:
+        return f", {there.name!r} there and {here.name!r} here"
+    compared = [each.name for each in fields(Component) if each.compare]
+    what = next(name for name in compared if getattr(there, name) != getattr(here, name))
+    return f": the {what} of {there.name!r} is {getattr(there, what)!r} there and {getattr(here, what)!r} here"
 
 
 def heading_option(spec: EnvSpec, group: str, heading: str) -> str:
