@@ -98,8 +98,8 @@ class LeggedTask(BatchTask):
         if around is not None:
             check_robot(config, view)
         self._check_payload(config.randomise.payload if config.randomise.enabled else None, "randomise.payload")
-        self._warn_of_command()
         self._logic = self.logic_on(LIKE, around)
+        self._warn_of_command()
         robot, actions, observations = self._logic.robot, self._logic.actions, self._logic.observations
         rewards = self._logic.rewards
         self.groups = observations.groups
@@ -357,9 +357,7 @@ class LeggedTask(BatchTask):
             )
 
     def _warn_of_command(self) -> None:
-        commands = self.config.commands
-        for axis, value in zip(AXES, commands.fixed or (), strict=False):
-            low, high = getattr(commands, axis)
+        for (axis, (low, high)), value in zip(self._ranges.items(), self.config.commands.fixed or (), strict=False):
             if not low <= value <= high:
                 _warn_once(
                     f"commands.fixed of {self.id} has {axis} {value:g}, and commands.{axis} is {low:g} to {high:g}: a "
@@ -433,19 +431,25 @@ class LeggedTask(BatchTask):
         return self.view.report()
 
     def _facts(self) -> dict[str, Any]:
-        config, mirror, latency = self.config.commands, self.view.mirrored(), self._logic.latency
+        mirror, latency = self.view.mirrored(), self._logic.latency
         return {
             "robot": self.legged.name,
             "feet": len(self.legged.feet),
             "leaves": {name: list(leaves) for name, leaves in self._logic.observations.leaves.items()},
             "privileged_alias": dict(PRIVILEGED_ALIAS),
             "rewards": list(self._logic.rewards.names),
-            "commands": {"x": list(config.x), "y": list(config.y), "turn": list(config.turn)},
+            "commands": self._ranges,
             **({} if latency is None else {"latency": latency.facts}),
             "mirror": None
             if mirror is None
             else dict(zip(("joints", "signs", "feet"), (each.tolist() for each in mirror), strict=True)),
         }
+
+    @property
+    def _ranges(self) -> dict[str, list[float]]:
+        """Commands that the task gives, by axis; a planar robot is told nothing but x."""
+        commands = self._logic.commands
+        return dict(zip(AXES, torch.stack((commands.low, commands.high), 1).tolist(), strict=True))
 
     @property
     def _delay(self) -> int:
