@@ -10,7 +10,7 @@ import torch
 from gaitway import make_env
 from gaitway.cli.build import build_env
 from gaitway.cli.compose_run import compose_run
-from gaitway.cli.main import main
+from gaitway.cli.main import main, parse
 from gaitway.cli.open_run import in_environment
 from gaitway.cli.steering import Steering
 from gaitway.core.config import ConfigError
@@ -37,6 +37,26 @@ def test_a_command_is_seen_and_keys_change_it_within_what_was_trained(capsys) ->
     assert capsys.readouterr().out == ""
     Steering.of(env, (2.0, 0.0, 0.0))
     assert "trains -0.5 to 1" in capsys.readouterr().out
+
+
+def test_a_command_may_begin_with_a_minus() -> None:
+    for command in (["play", "run"], ["motion", "record", "run", "out"], ["motion", "generate", "trot", "out"]):
+        told = parse([*command, "--command", "-0.4,0,0"]).told
+        assert told == parse([*command, "--command=-0.4,0,0"]).told
+        assert "-0.4" in str(told)
+    assert parse(["motion", "record", "run", "out", "--command", "-.4,0,0", "--command", "-1,0,0"]).told[1][0] == -1.0
+    with pytest.raises(SystemExit):
+        parse(["play", "run", "--command", "--window"])
+
+
+def test_planar_robots_are_told_nothing_but_forwards(capsys) -> None:
+    """What follows from commands.y and commands.turn of other robots was never told to this one."""
+    with make_env("pup4/velocity", 1, num_threads=1) as env:
+        assert env.spec.facts["legged"]["commands"] == {"x": [-1.0, 1.0], "y": [0.0, 0.0], "turn": [0.0, 0.0]}
+        steering = Steering(env, (0.5, 0.2, 0.0))
+        assert "the command has y 0.2, and pup4/velocity trains 0 to 0" in " ".join(capsys.readouterr().out.split())
+        steering.press("left")
+        assert steering.command == [0.5, 0.2, 0.0]
 
 
 def test_a_robot_without_legs_is_not_told(capsys) -> None:

@@ -135,7 +135,7 @@ def _flush(code: int) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse, with `key=value` allowed on either side of `--options` (argparse alone stops at the first gap)."""
     top = parser()
-    options, rest = top.parse_known_args(arguments)
+    options, rest = top.parse_known_args(_joined(sys.argv[1:] if arguments is None else arguments))
     field = {"resume": "limits", "check": "options", "warm_up": "options"}.get(options.command)
     field = "overrides" if hasattr(options, "overrides") else field
     field = "settings" if hasattr(options, "settings") else field
@@ -144,6 +144,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if rest and field is not None:
         getattr(options, field).extend(rest)
     return options
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """`--command -0.4,0,0` as `--command=-0.4,0,0`: argparse takes only plain numbers for values that begin with -."""
+    found: list[str] = []
+    for text in arguments:
+        is_value = bool(found) and found[-1] == "--command" and text[:1] == "-" and text[1:2] in set("0123456789.")
+        if is_value:
+            found[-1] += f"={text}"
+        else:
+            found.append(text)
+    return found
 
 
 class Parser(argparse.ArgumentParser):
