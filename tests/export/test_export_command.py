@@ -113,3 +113,18 @@ class TestTrust:
         assert not (stranger / "export").exists()
         assert main(["export", str(stranger), "--trust", "evil"]) == 1  # it has no Block
         assert (tmp_path / "RAN").exists()
+
+
+def test_the_contract_says_the_gait_that_the_policy_was_proven_with(tmp_path, monkeypatch):
+    """Its authority may have moved in training; the contract of the run says how it began."""
+    monkeypatch.setattr("gaitway.cli.training.plot_run", lambda path: [])
+    short, run = "env.options.episode_seconds=0.1", tmp_path / "run"
+    small = ["algorithm=ppo", "algorithm.rollout_steps=4", "algorithm.minibatches=1", "env.num_envs=2", "total_steps=8"]
+    small += ["agent.actor_hidden=[8]", "agent.critic_hidden=[8]", "evaluation.episodes=1", "preflight=false"]
+    assert main(["train", "env.id=pup12/gait_residual", short, *small, f"run_dir={run}", "--quiet"]) == 0
+    elsewhere = ["--env", "pup12/gait_residual", "env.options.gait.authority=0"]
+    for more, authority in (([], 1.0), (elsewhere, 0.0)):
+        assert main(["export", str(run), "--format", "torch", *more]) == 0
+        contract = json.loads((run / "export" / "policy_contract.json").read_text())
+        assert contract["gait"].get("authority", 1.0) == authority
+    assert contract["gait"]["frequency"] == 2.5

@@ -105,14 +105,20 @@ def export_run(
     tolerance: float = 1e-5,
 ) -> tuple[Proof, LoadedPolicy]:
     """Export a checkpoint of an open run, proven in the environment of `place`, or in its own; the proof, and what was
-    loaded."""
+    loaded. The gait that actions correct is that environment's: its authority may have moved in training."""
+    from dataclasses import replace
+
     from gaitway.cli.build import build_env, load_policy
     from gaitway.export.acting_step import acting_step
+    from gaitway.export.contract import FACTS
     from gaitway.export.folder import Subject, export_policy
 
     stage = place or config
     with build_env(stage, "evaluation", 1) as env:
         loaded = load_policy(folder, config, env.spec, checkpoint)
+        shown = {name: env.spec.facts[name] for name in FACTS if name in env.spec.facts}
+    step = acting_step(loaded.policy, loaded.cast.agents, loaded.policy.spec)
+    step.spec = replace(step.spec, facts={**step.spec.facts, **shown})
     about = {
         "run": folder.path.name,
         "run_id": folder.run_id,
@@ -122,7 +128,7 @@ def export_run(
         "steps": loaded.steps,
     }
     subject = Subject(
-        acting_step(loaded.policy, loaded.cast.agents, loaded.policy.spec),
+        step,
         loaded.inference(),
         lambda instances: build_env(stage, "evaluation", instances),
         about,
