@@ -8,8 +8,8 @@ stride of the first foot each other one lands, as an angle: sums of its sine and
 Touch-downs per second are the stride frequency that the autocorrelation of contacts peaks at (a test compares the two
 on a trot), need no contacts of the past, and can be pooled over episodes.
 
-Torques are those of every substep where substeps are recorded: in evaluations, and where a reward term needs them.
-Elsewhere they are those of the last substep.
+The share of saturated torques and the largest one are of every substep where substeps are recorded: in evaluations, and
+where a reward term needs them. Elsewhere, and for the work of joints, torques are those of the last substep.
 """
 
 from __future__ import annotations
