@@ -67,4 +67,4 @@ class EpisodeSums:
             "yaw_error": yaw_error.abs(),
             TORQUE_METRIC: memory[TORQUE_METRIC],
         }
-        return metrics | {f"{name}_episode": memory["sums"][:, column] for column, name in enumerate(self.names)}
+        return metrics | dict(zip(self.metrics[len(metrics) :], memory["sums"].unbind(1), strict=True))
