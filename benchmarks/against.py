@@ -64,6 +64,14 @@ def gpu_ppo(device: str, memory: int = 0, mode: str = "auto", precision: str = "
     serve(work, 10 * sizes.envs * sizes.steps)
 
 
+def gpu_ppo_fused(device: str) -> None:
+    """The same with `nn/fused_dense.py` in the place of plain layers; a checkout without it runs as it is."""
+    from gaitway.core import execution
+
+    execution.FUSES_PRODUCTS = True
+    gpu_ppo(device, 0, *FASTEST[device])
+
+
 def gpu_sac(device: str) -> None:
     import torch
     from _sac_contestants import Ours, Workload
@@ -82,7 +90,7 @@ def gpu_sac(device: str) -> None:
     serve(work, 50 * 32)
 
 
-def sac_preset(device: str) -> None:
+def sac_preset(device: str, *changes: str) -> None:
     """`sac_halfcheetah` as it comes, but that learning begins early: environment steps, each with its update."""
     from ppo_end_to_end import serve
 
@@ -92,8 +100,8 @@ def sac_preset(device: str) -> None:
     from gaitway.runners.off_policy import OffPolicyRunner
 
     begin, steps = 1000, 4000 if device == "cuda" else 1000
-    changes = [f"device={device}", f"algorithm.learning_starts={begin}"]
-    config, _ = compose_run(["experiment=sac_halfcheetah", *changes])
+    settings = [f"device={device}", f"algorithm.learning_starts={begin}", *changes]
+    config, _ = compose_run(["experiment=sac_halfcheetah", *settings])
     env = build_env(config)
     runner = OffPolicyRunner(env, build_algorithm(config, env), RunnerConfig(total_steps=10**9))
     runner.learn(begin + steps)
@@ -140,7 +148,9 @@ WORK = {
     "gpu_recurrent_ppo": lambda device: gpu_ppo(device, memory=256),
     "gpu_sac": gpu_sac,
     "gpu_ppo_compiled": lambda device: gpu_ppo(device, 0, *FASTEST[device]),
+    "gpu_ppo_fused": gpu_ppo_fused,
     "sac_preset": sac_preset,
+    "sac_preset_overlapped": lambda device: sac_preset(device, "algorithm.overlap=true"),
     "term": lambda device: term(True, device),
     "no_term": lambda device: term(False, device),
 }
