@@ -31,8 +31,8 @@ WARM_UP_CALLS = 2
 
 _making = threading.Lock()  # recordings and compilations: one at a time in a process
 FUSES_PRODUCTS = False
-"""Whether `nn/fused_dense.py` takes the place of plain layers in compiled programs in TF32. Off until its kernels have
-been timed, and seen to be right, on a GPU: `benchmarks/gpu_dense.py`, `tests/gpu/test_cuda_dense.py`."""
+"""Whether `nn/fused_dense.py` takes the place of plain layers in compiled programs in TF32. Off until its kernels
+are timed (`benchmarks/plans/speed_gpu.yaml`); `tests/gpu/test_cuda_dense.py` has seen them to be right on an H200."""
 _fused = False
 
 
