@@ -9,6 +9,9 @@ Over the library's Walker skills, without noise, on evaluation seeds 0 to 49:
 - `uniform`: goal spaces and goals drawn anew at every decision.
 - `constant`: one goal in one goal space throughout. Of all goal spaces that hold x, with x at several places and the
   other features at the centre of their ranges, the best three on seeds 100 to 119 are measured on seeds 0 to 49.
+
+And `met`: in which share of 500 other episodes exploration scores at all, by uniform decisions and by an untrained
+high level that draws from its distributions, as training does. Where nobody meets a reward, nobody learns from one.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from gaitway.skills.interface import subsets_of_skills
 from gaitway.skills.skill_file import Skills
 
 EPISODES, CHOSEN_ON, STEPS, X = 50, 20, 1000, 1
+EXPLORED = 10
+"""Times `EPISODES` in which it is seen whether exploration scores."""
 PLACES = (0.1, 0.2, 0.3, 0.5, 1.0)
 """Goals of x, in units of 3 m."""
 SMALL = {"actor_hidden": (8,), "critic_hidden": (8,)}
@@ -71,6 +76,13 @@ def score(env: VecEnv, act: InferencePolicy, seeds: list[int]) -> dict[str, floa
     return {name: float(found[name].mean()) for name in ("score", "length", "fell")}
 
 
+def share_met(env: VecEnv, act: InferencePolicy) -> float:
+    """The share of episodes with a score above 0."""
+    rounds = [range(1000 + EPISODES * each, 1000 + EPISODES * (each + 1)) for each in range(EXPLORED)]
+    found = [play_episodes(env, act, list(seeds), STEPS)["score"] > 0 for seeds in rounds]
+    return float(torch.cat(found).float().mean())
+
+
 def floors(task: str, threads: int, nets: int, subsets: list[str] | None = None) -> dict[str, Any]:
     skills, seeds = Skills.load("walker"), list(range(EPISODES))
     options = {"goal_space": True, "purpose": "evaluation", "num_threads": threads}
@@ -80,6 +92,11 @@ def floors(task: str, threads: int, nets: int, subsets: list[str] | None = None)
             policy = HSD3Policy(env.spec, HSD3PolicyConfig(), stream(seed, "parameters"), skills=skills)
             result["untrained"].append(score(env, InferencePolicy(policy), seeds))
         result["uniform"] = score(env, Uniform(policy, True, torch.Generator().manual_seed(0)), seeds)
+        explorers = {"uniform": Uniform, "untrained": InferencePolicy}
+        result["met"] = {
+            name: share_met(env, kind(policy, True, torch.Generator().manual_seed(0)))
+            for name, kind in explorers.items()
+        }
         with make_env(f"walker/{task}", num_envs=CHOSEN_ON, **options) as small:
             others = [100 + seed for seed in range(CHOSEN_ON)]
             for subset in subsets or subsets_of_skills(skills):
@@ -110,8 +127,10 @@ def main() -> None:
         found[task] = floors(task, given.threads, given.networks, given.subsets)
         drawn = " ".join(f"{each['score']:.2f}" for each in found[task]["untrained"])
         held = ", ".join(f"{name}: {each['score']:.2f}" for name, each in found[task]["constant"].items())
-        print(f"{task}: untrained {drawn}; uniform {found[task]['uniform']['score']:.2f}; constant {held}; "
-              f"best {found[task]['best']:.2f}; {time.perf_counter() - started:.0f} s", flush=True)  # fmt: skip
+        met = ", ".join(f"{name} {share:.3f}" for name, share in found[task]["met"].items())
+        uniform, best = found[task]["uniform"]["score"], found[task]["best"]
+        print(f"{task}: untrained {drawn}; uniform {uniform:.2f}; constant {held}; best {best:.2f}; met by {met}; "
+              f"{time.perf_counter() - started:.0f} s", flush=True)  # fmt: skip
         if given.out is not None:
             told = {"benchmark": "course_floors", "commit": revision(), "machine": machine(), "tasks": found}
             given.out.write_text(json.dumps(told, indent=1) + "\n")
