@@ -33,6 +33,18 @@ def test_every_bit_is_that_of_whole_numbers() -> None:
     assert uniform(key, 5, torch.float32).tolist() == numbers  # 24 bits: no rounding, and never 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_arrays_have_the_numbers_of_tensors(dtype: torch.dtype) -> None:
+    key = torch.tensor([signed(word) for word in WORDS])
+    step = torch.arange(len(WORDS)) * 977
+    assert mix(key.numpy()).tolist() == mix(key).tolist()
+    assert fold(key.numpy(), step.numpy()).tolist() == fold(key, step).tolist()
+    assert fold(key.numpy(), -1).tolist() == fold(key, -1).tolist()
+    found = torch.from_numpy(uniform(fold(key.numpy(), step.numpy()), 300, dtype))
+    assert found.dtype == dtype
+    assert torch.equal(found, uniform(fold(key, step), 300, dtype))
+
+
 def test_splitmix_begins_as_published() -> None:
     # the reference generator with state 0 gives these words first
     assert [word % WORD for word in random_bits(torch.tensor([0]), 3)[0].tolist()] == [

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +41,8 @@ class EpisodeNumbers:
         dtype: torch.dtype = torch.float64,
         looks: bool | None = None,
     ) -> None:
-        """`dtype` is that of the numbers; `looks`: may look at values to save work, None: on the CPU."""
+        """`dtype` is that of the numbers; `looks`: may look at values to save work, and compute them by NumPy, which is
+        quicker; None: on the CPU."""
         self._entropy, self._episode, self.elapsed = entropy, episode, elapsed
         self._purpose = list(PURPOSES).index(purpose)
         self._key = torch.zeros_like(episode)
@@ -67,7 +69,8 @@ class EpisodeNumbers:
             return self.follow((fold(self._noted, self._episode) & WORDS).double())
         if self._instances is None or not torch.equal(self._instances[0], self._entropy):
             self._instances = self._entropy.clone(), self._hashed()
-        return self.follow((fold(self._instances[1], self._episode) & WORDS).double())
+        words = fold(self._instances[1].numpy(), self._episode.numpy()) & WORDS
+        return self.follow(torch.from_numpy(words.astype(np.float64)))
 
     def note_seeds(self) -> None:
         """Seeds were written: to be called where nobody may look whether they were."""
@@ -89,17 +92,23 @@ class EpisodeNumbers:
     def of_step(self, stream: str, count: int, rows: Index = ALL, step: Tensor | None = None) -> Tensor:
         """[n, count] in [0, 1) for `rows`, other ones in every step of the episode: in `step` [n], None: as counted by
         `elapsed`, which somebody may set."""
-        step = self.elapsed[rows] if step is None else step
-        return uniform(fold(self._key[rows] ^ _name(stream), step), count, self._dtype)
+        return self._drawn(stream, count, rows, self.elapsed[rows] if step is None else step)
 
     def of_episode(self, stream: str, count: int, rows: Index = ALL) -> Tensor:
         """[n, count] in [0, 1) for `rows`, the same as long as the episode lasts: who asks again gets them at once."""
         asked = (stream, count)
         if self._last is not None and self._last[0] == asked and _same(self._last[1], rows):
             return self._last[2]
-        drawn = uniform(fold(self._key[rows] ^ _name(stream), EPISODE), count, self._dtype)
+        drawn = self._drawn(stream, count, rows, EPISODE)
         self._last = (asked, rows, drawn) if self._looks else None
         return drawn
+
+    def _drawn(self, stream: str, count: int, rows: Index, step: Tensor | int) -> Tensor:
+        key = self._key[rows]
+        if not self._looks:
+            return uniform(fold(key ^ _name(stream), step), count, self._dtype)
+        place = step.numpy() if isinstance(step, Tensor) else step
+        return torch.from_numpy(uniform(fold(key.numpy() ^ _name(stream), place), count, self._dtype))
 
 
 def _same(one: Index, other: Index) -> bool:
