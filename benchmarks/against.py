@@ -150,7 +150,7 @@ WORK = {
     "gpu_ppo_compiled": lambda device: gpu_ppo(device, 0, *FASTEST[device]),
     "gpu_ppo_fused": gpu_ppo_fused,
     "sac_preset": sac_preset,
-    "sac_preset_overlapped": lambda device: sac_preset(device, "algorithm.overlap=true"),
+    "sac_preset_in_turns": lambda device: sac_preset(device, "algorithm.overlap=false"),
     "term": lambda device: term(True, device),
     "no_term": lambda device: term(False, device),
 }
