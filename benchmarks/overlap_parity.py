@@ -53,16 +53,15 @@ def main() -> None:
         pairs = list(itertools.product(options.seeds, WAYS))
         with tempfile.TemporaryDirectory(prefix="gaitway-overlap-") as folder, ThreadPoolExecutor(options.jobs) as pool:
             run = partial(train, task, options.device, Path(folder))
-            runs = dict(zip(pairs, pool.map(lambda pair: run(*pair), pairs), strict=True))  # noqa: B023
-        found = {way: [runs[seed, way] for seed in options.seeds] for way in WAYS}
-        returns = {way: [value for value, _ in ended] for way, ended in found.items()}
+            runs = dict(zip(pairs, pool.map(run, *zip(*pairs, strict=True)), strict=True))
+        returns = {way: [runs[seed, way][0] for seed in options.seeds] for way in WAYS}
         result[task] = {
-            WAYS[way]: {
+            name: {
                 "returns": returns[way],
                 "mean": float(np.mean(returns[way])),
-                "seconds": [round(took, 1) for _, took in ended],
+                "seconds": [round(runs[seed, way][1], 1) for seed in options.seeds],
             }
-            for way, ended in found.items()
+            for way, name in WAYS.items()
         } | {"p_value": p_value(returns[True], returns[False])}
         write(options.out, result | {"machine": machine()})
 

@@ -63,15 +63,12 @@ def _shifted(word: Words, bits: int) -> Words:
 
 
 _tables: dict[tuple[int, str], Tensor] = {}  # compilers must find them made: their own products of integers do not wrap
-_arrays: dict[int, np.ndarray] = {}
 
 
 def _steps(count: int, like: Words) -> Words:
     """GOLDEN times 1, 2, ..., count, as a tensor beside `like` or as an array."""
     if not isinstance(like, Tensor):
-        if count not in _arrays:
-            _arrays[count] = np.arange(1, count + 1) * signed(GOLDEN)
-        return _arrays[count]
+        return np.arange(1, count + 1) * signed(GOLDEN)
     place = count, str(like.device)
     if place not in _tables:
         with torch.inference_mode(False):
