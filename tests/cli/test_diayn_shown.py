@@ -179,7 +179,17 @@ def test_runs_without_a_file_say_what_to_do(runs, tmp_path, capsys, monkeypatch,
     assert "agent.n_embed=7 callbacks=[diayn_skills]" in text
     lost = shutil.copytree("scale", tmp_path / "lost", symlinks=True)
     shutil.rmtree(lost / "continuous_skills")
-    assert "train with callbacks=[diayn_skills]" in said(capsys, ["skills", action, lost], 1)
+    assert f"`gaitway skills write {lost}` writes it" in said(capsys, ["skills", action, lost], 1)
+
+
+def test_a_lost_scale_is_written_again(runs, tmp_path, capsys):
+    lost = shutil.copytree(runs / "scale", tmp_path / "lost", symlinks=True)
+    shutil.rmtree(lost / "continuous_skills")
+    said(capsys, ["skills", "write", lost])
+    kept, found = (ContinuousSkills.load(each) for each in (runs / "scale", lost))
+    assert found.sha256 == kept.sha256
+    assert (found.accuracy, found.origin) == (kept.accuracy, kept.origin)
+    assert "skill files are of multitask_sac and diayn" not in said(capsys, ["skills", "write", runs / "plain"], 1)
 
 
 def test_view_has_no_goals_of_a_continuous_scale_to_show(runs, tmp_path, capsys, monkeypatch):

@@ -161,7 +161,7 @@ def test_methods_are_optional_and_names_are_not_shared():
     assert list(runner.upkeep.callbacks.named) == ["quiet"]
     assert runner.state_dict()["callbacks"] == {}
     assert "callbacks" not in windy().state_dict()
-    with pytest.raises(ValueError, match="two callbacks are called 'quiet'; give each a name of its own"):
+    with pytest.raises(ValueError, match="two callbacks are called 'quiet'; leave one out, or write"):
         windy([Quiet(), Named()])
     with pytest.raises(ValueError, match="two callbacks are called 'env_schedule/set_push'"):
         windy([EnvSchedule("set_push", 1.0), EnvSchedule("set_push", 2.0)])

@@ -314,6 +314,21 @@ def test_an_environment_leaves_such_groups_out_where_that_is_allowed():
         assert env.spec.options["allow_drop"] is True
 
 
+def test_so_it_does_with_tasks_by_name():
+    weights = {"0": 1.0, "9": 2.0, "0,3+4": 3.0, "3+12": 1.0}
+    with pytest.warns(UserWarning, match=r"tasks \['9', '3\+12'\] .* left out"):
+        env = make_env("walker/skills", feature_dist=weights, allow_drop=True)
+    with env:
+        assert list(env.call("plan_trials", 1).values()) == ["0", "0,3+4"]
+    raises(lambda: make_env("walker/skills", feature_dist={"9": 1.0}, allow_drop=True), "['9']", "name one that does")
+
+
+def test_skills_without_goals_and_goals_without_time(here, capsys):
+    plain = [each for each in TRAIN if not each.startswith("env.options")]
+    refused(capsys, [*plain, "env.id=walker/run"], "'desired_goal'", "use walker/skills", folder=here)
+    refused(capsys, [*TRAIN, "env.options.max_steps=1"], "gamma is 0.0", "max_steps of at least 2", folder=here)
+
+
 @pytest.mark.parametrize(("kind", "place"), [("delta", 0), ("twist", 1)])
 @pytest.mark.parametrize("high", [0.5, 1.0000001])
 def test_a_delta_or_twist_range_that_is_not_symmetric(kind, place, high):

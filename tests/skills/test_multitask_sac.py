@@ -14,6 +14,7 @@ from gaitway.agents.skill_policy import SkillPolicy, SkillPolicyConfig
 from gaitway.algorithms.algorithm import Now
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Variable, Workspace
+from gaitway.data.mixing import MixedReplay
 from gaitway.envs.env_agent import EnvAgent
 from gaitway.rewards.source import Rewards
 from gaitway.skills.controllability import estimate_controllability
@@ -443,3 +444,13 @@ def test_controllability_is_asked_where_goals_begin_and_changes_nothing(spec):
     small.add(played(12, precision=1e-9, allow_fallover=True)[0], 4, 12)  # no goal begins in these rows
     algorithm.update(small, 1, Now())
     assert estimate_controllability(algorithm, tasks).r == dict.fromkeys(tasks, 0.0)
+
+
+def test_what_a_dataset_adds_is_not_asked(spec):
+    algorithm = make(spec)
+    lived, dataset = filled(algorithm), filled(make(spec))
+    algorithm.update(lived, 2, Now())
+    state, alone = algorithm.state_dict(), estimate_controllability(algorithm, ["0", "1"])
+    algorithm.update(MixedReplay(lived, dataset, 0.5), 2, Now())
+    algorithm.load_state_dict(state)
+    assert estimate_controllability(algorithm, ["0", "1"]) == alone

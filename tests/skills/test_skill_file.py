@@ -352,7 +352,9 @@ def test_a_goal_space_that_lacks_a_feature_or_has_another_range(env, skills):
     high = [*space["high"][:2], 1.0, *space["high"][3:]]
     refused(lambda: skills.check_env(changed(space=space | {"high": high})), "'rooty:p' from -1.3 to 1.3", "to 1 ")
     with make_env("walker/skills", feature_dist="0#1#2") as other:
-        refused(lambda: skills.check_env(other.spec), "[0, 1, 2, 3, 4, 5, 6]", "gives [0, 1, 2]")
+        refused(
+            lambda: skills.check_env(other.spec), "[0, 1, 2, 3, 4, 5, 6]", "gives [0, 1, 2]", "to '0#1#2#3+4#5+6' and"
+        )
     with make_env("point/skills") as other:
         refused(lambda: skills.check_env(other.spec), "skills of walker", "point")
     with make_env("walker/skills", rank_max=5, backproject_goal=False) as other:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 
 import numpy as np
@@ -54,6 +55,22 @@ def said(capsys, arguments, code=0):
 
 
 # Written beside checkpoints
+
+
+def test_a_lost_file_is_written_again(capsys, run, tmp_path):
+    kept = Skills.load(run)
+    copy = shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(copy / KIND)
+    assert "skills write" in said(capsys, ["skills", "show", str(copy)], 1)
+    assert "step 400" in said(capsys, ["skills", "write", str(copy)])
+    found = Skills.load(copy)
+    assert found.sha256 == kept.sha256
+    assert (found.success, found.floors, found.origin) == (kept.success, kept.floors, kept.origin)
+    assert found.figures["running"] == kept.figures["running"]
+    said(capsys, ["skills", "write", str(copy), "--checkpoint", "200", "--out", str(tmp_path / "early")])
+    early = Skills.load(tmp_path / "early")
+    assert early.origin["env_steps"] == 200
+    assert early.sha256 != kept.sha256
 
 
 def test_a_training_writes_its_skills_beside_each_checkpoint(run):

@@ -59,6 +59,12 @@ class SkillPolicy(SoftActorCritic):
         config = config or SkillPolicyConfig()
         if spec.action.kind != "continuous":
             raise ValueError(f"{spec.id} has {spec.action.kind} actions; skills are learnt with continuous ones")
+        missing = [name for name in GOAL_GROUPS if name in config.observations.actor and name not in spec.group_names]
+        if missing:
+            raise ValueError(
+                f"skills read {missing[0]!r}, and {spec.id} has the groups {spec.group_names}; use walker/skills, "
+                "humanoid/skills, point/skills or an environment of your own with a goal space"
+            )
         super().__init__(spec, config, generator, blocks)
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
 

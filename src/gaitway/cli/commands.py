@@ -39,7 +39,7 @@ from gaitway.cli.motion.commands import (
 )
 from gaitway.cli.open_run import open_run
 from gaitway.cli.play import play
-from gaitway.cli.skills import show_skills, view_skills
+from gaitway.cli.skills import show_skills, view_skills, write_skills
 from gaitway.cli.sweep.command import from_trial, short_form
 from gaitway.cli.train_config import TrainConfig, default_run_dir, recipe_of
 from gaitway.cli.training import Plan, say, train_in
@@ -86,6 +86,7 @@ __all__ = [
     "train",
     "view_skills",
     "warm_up",
+    "write_skills",
 ]
 
 NOT_COMPARED = (

@@ -1,4 +1,5 @@
-"""`gaitway skills show FILE` and `gaitway skills view FILE`: what a skill file holds, and how its skills look."""
+"""`gaitway skills show FILE`, `view FILE` and `write RUN`: what a skill file holds, how its skills look, and a file of
+what a run has learnt."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
     """Add `skills` to the subparsers of the command line; `count` and `size` turn text into numbers."""
     parser = commands.add_parser(
         "skills",
-        help="what a skill file holds, and how its skills look",
-        description="Skill files: gaitway skills show walker, gaitway skills view runs/pretrained --group 3+4",
+        help="what a skill file holds, how its skills look, and a file of a run",
+        description="Skill files: gaitway skills show walker, gaitway skills view runs/pretrained --group 3+4, "
+        "gaitway skills write runs/pretrained --checkpoint 10000000",
         epilog="docs/skills.md explains tasks, success and the file.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -37,6 +39,16 @@ def add_parser(commands: Any, count: Any, size: Any) -> None:
     view.add_argument("--size", type=size, default=SIZE, metavar="WxH", help="pixels (default: 480x360)")
     view.add_argument("--seed", type=int, default=0, help="which start to show")
     view.set_defaults(command="view_skills")
+    write = actions.add_parser(
+        "write",
+        help="the skills of a checkpoint as a file: where none was written, or of an earlier step",
+    )
+    write.add_argument("run", metavar="DIR", help="the folder of a run")
+    write.add_argument("--checkpoint", default="last", help="last (default), best or a number of steps")
+    write.add_argument(
+        "--out", metavar="FOLDER", default=None, help="default: in DIR, skills or, of DIAYN, continuous_skills"
+    )
+    write.set_defaults(command="write_skills")
 
 
 def show_skills(options: argparse.Namespace) -> int:
@@ -57,6 +69,44 @@ def show_skills(options: argparse.Namespace) -> int:
         print(json.dumps(finite(found)))
     else:
         show(found)
+    return 0
+
+
+def write_skills(options: argparse.Namespace) -> int:
+    """Figures are those that the checkpoint knows: reachability and the critics are not asked, for want of a replay."""
+    from pathlib import Path
+
+    from gaitway.agents.diayn_policy import DIAYNPolicy
+    from gaitway.agents.skill_policy import SkillPolicy
+    from gaitway.cli.build import load_policy
+    from gaitway.cli.console import console
+    from gaitway.cli.open_run import open_run
+    from gaitway.core.config import ConfigError
+    from gaitway.runners.checkpoint import Checkpoints
+    from gaitway.skills.continuous_skills import ContinuousSkills
+    from gaitway.skills.frozen_policy import origin_of
+    from gaitway.skills.places import CONTINUOUS_SKILLS, GOAL_SKILLS
+    from gaitway.skills.skill_file import Skills
+
+    folder, config = open_run(options.run, "cpu")
+    found = load_policy(folder, config, None, options.checkpoint)
+    policy, state = found.policy, Checkpoints(folder.checkpoints, folder.run_id).load(found.which)[0]
+    told = state.get("callbacks", {})
+    origin = origin_of(folder.path, found.steps, int(state["algorithm"]["updates"]), config.seed)
+    if isinstance(policy, DIAYNPolicy):
+        kind, known = CONTINUOUS_SKILLS, {"accuracy": list(told.get("diayn_skills", {}).get("accuracy", ()))}
+        skills: Skills | ContinuousSkills = ContinuousSkills.of_policy(policy, origin=origin, **known)
+    elif isinstance(policy, SkillPolicy):
+        kind, known = GOAL_SKILLS, {name: told.get("skill_file", {}).get(name, {}) for name in ("figures", "floors")}
+        skills = Skills.of_policy(policy, origin=origin, **known)
+    else:
+        raise ConfigError(
+            f"{folder.path} learns by {config.algorithm.name}, and skill files are of multitask_sac and diayn; write a "
+            f"policy for a robot by `gaitway export {folder.shown}`"
+        )
+    place = Path(options.out) if options.out else folder.path / kind
+    skills.save(place)
+    console.print(f"{place}: {kind.replace('_', ' ')} at step {found.steps:,}", soft_wrap=True)
     return 0
 
 

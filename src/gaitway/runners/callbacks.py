@@ -58,7 +58,7 @@ class Callbacks:
             plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(callback).__name__).lower()
             name = getattr(callback, "name", plain)
             if name in self.named:
-                raise ValueError(f"two callbacks are called {name!r}; give each a name of its own")
+                raise ValueError(f"two callbacks are called {name!r}; leave one out, or write a `name` into your own")
             self.named[name] = callback
 
     def __len__(self) -> int:

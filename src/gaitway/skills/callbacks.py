@@ -185,9 +185,8 @@ class SkillFileWriter:
             return
         estimates = estimate_controllability(self.algorithm, self.figures["success"] or self.algorithm.facts.groups)
         figures = self.figures | {"r": estimates.r, "q": estimates.q}
-        skills = Skills.of_policy(
-            self.algorithm.policy, figures=figures, floors=self.floors, origin=origin_of(self.algorithm, moment)
-        )
+        origin = origin_of(moment.folder, moment.now.env_steps, self.algorithm.updates, self.algorithm.seed)
+        skills = Skills.of_policy(self.algorithm.policy, figures=figures, floors=self.floors, origin=origin)
         skills.save(moment.folder / "skills")
 
     def state_dict(self) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def estimate_controllability(
     `joint_space`, "gmm" or "kmeans", proposes goals where features were visited together (`estimate_joint_spaces`).
     States and goals are drawn from a stream of their own that begins anew each time: asking changes nothing.
     """
-    tasks, replay = list(tasks), algorithm.replay
+    tasks = list(tasks)
+    replay = getattr(algorithm.replay, "online", algorithm.replay)  # what a dataset adds was not lived through
     unknown = Estimates(dict.fromkeys(tasks, 0.0), dict.fromkeys(tasks, 0.0))
     if replay is None or not algorithm.updates:
         return unknown

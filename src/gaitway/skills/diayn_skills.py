@@ -44,7 +44,7 @@ class DiaynSkills:
     def after_checkpoint(self, moment: Any) -> None:
         if moment.folder is None or not self.writes_file:
             return
-        origin = origin_of(self.algorithm, moment)
+        origin = origin_of(moment.folder, moment.now.env_steps, self.algorithm.updates, self.algorithm.seed)
         skills = ContinuousSkills.of_policy(self.algorithm.policy, accuracy=self.accuracy, origin=origin)
         skills.save(moment.folder / KIND)
 

@@ -232,14 +232,14 @@ def export(config: Any, spec: EnvSpec, inputs: Inputs, state: Mapping[str, Tenso
     }
 
 
-def origin_of(algorithm: Any, moment: Any) -> dict[str, Any]:
-    """Where what `algorithm` has learnt by this `Moment` of a run comes from."""
-    code = json.loads((moment.folder / "code.json").read_text())
+def origin_of(run: Path, env_steps: int, updates: int, seed: int) -> dict[str, Any]:
+    """Where what was learnt in the folder `run` by this step comes from."""
+    code = json.loads((run / "code.json").read_text())
     commits = [each.get("commit") for each in code.get("repositories", ()) if each.get("commit")]
     return {
-        "env_steps": moment.now.env_steps,
-        "updates": algorithm.updates,
-        "seed": algorithm.seed,
+        "env_steps": env_steps,
+        "updates": updates,
+        "seed": seed,
         "command": " ".join(code.get("command", ())),
         "commit": commits[0] if commits else None,
     }

@@ -84,8 +84,8 @@ def _without_file(text: str, run: Path, kinds: Sequence[str]) -> str:
                 "callbacks=[diayn_skills]"
             )
         return (
-            f"the run {text} holds no skills; train with callbacks=[{{name: skill_file}}], which writes them with each "
-            "checkpoint"
+            f"the run {text} holds no skills; `gaitway skills write {text}` writes what multitask_sac has learnt, and "
+            "callbacks=[{name: skill_file}] with each checkpoint"
         )
     if agent.get("n_embed") is None:
         return (
@@ -97,7 +97,10 @@ def _without_file(text: str, run: Path, kinds: Sequence[str]) -> str:
             f"the skills of the run {text} are points on a continuous scale and know no goals; watch them with "
             f"`gaitway play {text}`, or load them with ContinuousSkills.load"
         )
-    return f"the run {text} holds no skill file; train with callbacks=[diayn_skills], which writes it with checkpoints"
+    return (
+        f"the run {text} holds no skill file; `gaitway skills write {text}` writes it, and callbacks=[diayn_skills] "
+        "with each checkpoint"
+    )
 
 
 def _section(data: Any, name: str) -> dict[str, Any]:

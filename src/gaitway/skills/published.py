@@ -84,6 +84,10 @@ def _weights(named: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
 
 def _practised(side_car: Mapping[str, Any]) -> Mapping[str, float]:
     """The tasks that were practised, and how often."""
+    if not isinstance(side_car, Mapping):
+        raise SkillFileError(
+            f"the side-car is {type(side_car).__name__}; pass what json.load gives of that file, a dict"
+        )
     dims = side_car.get("goal_dims") or side_car.get("cperf")
     if not isinstance(dims, Mapping) or not isinstance(side_car.get("task_map"), Mapping):
         raise SkillFileError("the side-car lacks task_map or goal_dims; pass the JSON that lay beside the policy")

@@ -12,9 +12,10 @@ import pytest
 import torch
 from skill_cases import make_skills, play
 
+from gaitway.envs.tasks.skills import goal_spaces
 from gaitway.envs.tasks.skills.goal_logic import METRICS, GoalLogic
-from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace
-from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, WalkerSkillConfig
+from gaitway.envs.tasks.skills.goal_spaces import HUMANOID_BODYFEET, WALKER_BODYFEET, GoalSpace, register_goal_space
+from gaitway.envs.tasks.skills.options import HumanoidSkillConfig, SkillConfig, WalkerSkillConfig
 
 TABLES = {"walker": (WALKER_BODYFEET, WalkerSkillConfig), "humanoid": (HUMANOID_BODYFEET, HumanoidSkillConfig)}
 STANDING = {"walker": np.array([1.225, 0.0, 0.0, 0.0, -1.0, 0.0, -1.0]), "humanoid": np.zeros(12)}
@@ -405,3 +406,25 @@ def test_a_scenario_does_not_begin_the_plan():
     assert env.task.memory["plan_place"].tolist() == [-1, -1]
     env.reset()
     assert env.task.memory["plan_place"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("size", [31, 64])
+def test_guided_goals_share_no_draw_with_the_next_ones(size, monkeypatch):
+    monkeypatch.setattr(goal_spaces, "GOAL_SPACES", dict(goal_spaces.GOAL_SPACES))
+    space = GoalSpace(tuple(f"f{number}" for number in range(size)), (-1.0,) * size, (1.0,) * size)
+    register_goal_space("many", "mine", space)
+    logic = GoalLogic("mine", SkillConfig(features="many", feature_dist="0#1", goal_sampling="r"), space, 2)
+    logic.attach({}, np.array([5.0]), lambda rows: np.zeros((len(rows), 1), np.float32))
+    logic.set_model(lambda groups: np.ones(len(groups["task"])), 0.9)
+    drawn, guided = [], logic._guided
+
+    def noted(rows, uniform, *rest):
+        drawn.append(set(uniform[0].tolist()))
+        return guided(rows, uniform, *rest)
+
+    monkeypatch.setattr(logic, "_guided", noted)
+    for _ in range(2):
+        logic.next_goals(np.array([0]))
+    first, second = drawn
+    assert len(first) == len(second) == 128 * size + 1
+    assert not first & second

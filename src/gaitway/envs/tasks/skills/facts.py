@@ -118,7 +118,8 @@ class SkillFacts:
             return None
         return (
             f"these skills know the features {self.tasks.members.tolist()} as their goals, the environment gives "
-            f"{other.tasks.members.tolist()}; set its feature_dist and task_map to {dict(self.task_map)}"
+            f"{other.tasks.members.tolist()}; set its feature_dist to {'#'.join(self.groups)!r} and its task_map to "
+            f"{dict(self.task_map)}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ METRICS = (
 NUM_CANDIDATES = 128
 GOAL_STREAM, RESET_STREAM = 0, 1
 DRAWS_PER_GOAL = 4096
-"""Room for one task, 128 candidates of up to 31 features, and the choice among them."""
+"""Room for one task, 128 candidates of up to 31 features, and the choice among them; wider goal spaces take more."""
 CONTROL_SHARE = 0.25
 """Expected square of an action, in the slack of goal sampling `q`."""
 MAX_TRIALS = 10_000_000
@@ -95,7 +95,10 @@ class GoalLogic:
         """The model that weighs candidate goals (None: uniform goals), and the discount of potential2, potential3 and
         goal sampling `q`. The discount is part of the environment's state, the model is not."""
         if not 0 < gamma <= 1:
-            raise ValueError(f"gamma is {gamma}; use a discount above 0 and up to 1")
+            raise ValueError(
+                f"gamma is {gamma}; use a discount above 0 and up to 1: algorithm.gamma, or with auto_horizon a "
+                "max_steps of at least 2"
+            )
         self._model = model
         self.memory["gamma"][:] = gamma
 
@@ -155,7 +158,7 @@ class GoalLogic:
         """Draw the next goals of `rows`, and where it is due their tasks, from the present features."""
         memory, size = self.memory, self.space.size
         goals = memory["goals"][rows]
-        first, seed = goals * DRAWS_PER_GOAL, self._seeds[rows]
+        first, seed = goals * max(DRAWS_PER_GOAL, 2 + NUM_CANDIDATES * size), self._seeds[rows]
         drawn = uniforms(seed, first, 1 + size, GOAL_STREAM)
         keys = np.where(self._new_task(goals), pick(memory["task_weights"], drawn[:, 0]), memory["task_key"][rows])
         if len(self._plan):

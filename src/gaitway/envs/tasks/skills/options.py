@@ -7,6 +7,7 @@ cost of controls.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -132,7 +133,9 @@ class PointSkillConfig(SkillConfig):
 def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskSet, dict[str, float]]:
     """The tasks that the options describe, all checked, and how often each subset is to be drawn."""
     if isinstance(config.feature_dist, Mapping):
-        feature_dist = {str(subset): weight for subset, weight in config.feature_dist.items()}
+        feature_dist = _controllable(
+            {str(subset): weight for subset, weight in config.feature_dist.items()}, config, space
+        )
         members = sorted({feature for subset in feature_dist for feature in subset_features(subset)})
         task_map = {str(member): position for position, member in enumerate(members)}
     else:
@@ -159,6 +162,25 @@ def make_tasks(robot: str, config: SkillConfig, space: GoalSpace) -> tuple[TaskS
             f"{[space.names[index] for index in space.twist]} ({space.twist}) out of the tasks"
         )
     return tasks, feature_dist
+
+
+def _controllable(feature_dist: dict[str, float], config: SkillConfig, space: GoalSpace) -> dict[str, float]:
+    """The subsets of controllable features alone, under `allow_drop`; else all, and what is wrong is refused later."""
+    if not config.allow_drop:
+        return feature_dist
+    kept = {
+        subset: weight
+        for subset, weight in feature_dist.items()
+        if all(0 <= feature < space.size and space.is_controllable(feature) for feature in subset_features(subset))
+    }
+    dropped = [subset for subset in feature_dist if subset not in kept]
+    if not kept:
+        raise ValueError(f"feature_dist {dropped} names no task of features that can be controlled; name one that does")
+    if dropped:
+        warnings.warn(
+            f"tasks {dropped} hold features that {config.features} does not control; they are left out", stacklevel=2
+        )
+    return kept
 
 
 def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
