@@ -8,6 +8,9 @@ import math
 import torch
 
 from gaitway.envs.legged.commands import DRAWS, GRID, CommandConfig, Commands, widened
+from gaitway.envs.mujoco_batch import MujocoBatchEnv
+from gaitway.envs.registry import make_env
+from gaitway.envs.wrappers import innermost
 
 LIKE = torch.zeros(0, dtype=torch.float64)
 
@@ -100,3 +103,16 @@ def test_ranges_widen_when_they_are_followed() -> None:
     assert min(b - a for a, b in itertools.pairwise(changes)) >= 4
     still = widened(share, mean, count, torch.zeros(4, dtype=torch.bool), torch.ones(4).double(), 0.8)
     assert torch.equal(still[1], mean)
+
+
+def test_a_reset_forgets_how_far_ranges_had_widened() -> None:
+    with make_env("pup12/velocity", 64, num_threads=1, commands={"curriculum": True}) as env:
+        first = {name: value.clone() for name, value in env.reset(0).items()}
+        base = innermost(env)
+        assert isinstance(base, MujocoBatchEnv)
+        memory = base.task.memory
+        for name, value in (("share", 1.0), ("score", 0.7), ("episodes", 50.0)):
+            memory[name][:] = value
+        again = env.reset(0)
+        assert all(torch.equal(first[name], again[name]) for name in first)
+        assert (memory["score"].item(), memory["episodes"].item()) == (0.0, 0.0)

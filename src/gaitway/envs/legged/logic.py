@@ -142,8 +142,6 @@ class LeggedLogic:
         """`block` [B, ...] is what episodes carry in one piece, if `memory` consists of views of it."""
         self.memory, self.layout, self.numbers, self._block = dict(memory), dict(layout), numbers, block
         self._has_curriculum = "share" in self.memory
-        if self._has_curriculum:
-            self.memory["share"].fill_(self.config.commands.start_share)
         self.memory[WORTH].copy_(self.memory[WORTH].new_tensor(self.rewards.per_step(self.dt)))
         if AUTHORITY in self.memory:
             self.memory[AUTHORITY].fill_(self.config.gait.authority)
@@ -156,6 +154,10 @@ class LeggedLogic:
 
     def forget(self) -> None:
         """Every instance is about to begin for the first time."""
+        if self._has_curriculum:
+            self.memory["share"].fill_(self.config.commands.start_share)
+            self.memory["score"].zero_()
+            self.memory["episodes"].zero_()
         if self.around is not None:
             self.around.forget_levels()
 

@@ -43,10 +43,29 @@ def test_where_levels_begin() -> None:
 def test_tiles_ask_for_half_a_tile_or_half_of_the_command() -> None:
     """Progress, distance asked for: far; too little; enough; told to stand; little was asked."""
     tiles = Tiles(TerrainConfig(kind="tiles", tiles=["gap"]), LIKE)
+    layout = {"level": LIKE.new_zeros(5), "tile": LIKE.new_zeros(5)}
+    tiles.attach(layout)
     memory = {"progress": numbers(4.5, 1.0, 3.0, 0.0, 0.1), "asked": numbers(9.0, 6.0, 5.0, 0.0, 0.9)}
-    up, down = tiles.achieved(memory, LIKE.new_zeros(5, 3), torch.zeros(5, dtype=torch.bool))
+    middle = torch.cat((tiles.origin(layout), LIKE.new_zeros(5, 1)), 1)
+    up, down = tiles.achieved(memory, middle, torch.zeros(5, dtype=torch.bool))
     assert up.tolist() == [True, False, False, False, False]
     assert down.tolist() == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize("kind", ["tiles", "fields"])
+def test_who_crosses_its_border_upright_has_passed(kind: str) -> None:
+    """From 0.3 m ahead of the middle the border is 3.7 m away: upright; after a fall; within it; strayed over it."""
+    terrain = Surroundings(
+        TerrainConfig(kind=kind, **({"tiles": ["gap"]} if kind == "tiles" else {})), None, (), LIKE
+    ).terrain
+    layout = {name: LIKE.new_zeros(4, *shape) for name, shape in terrain.layout_shapes().items()}
+    terrain.attach(layout)
+    memory = {"progress": numbers(3.71, 3.71, 3.6, 1.0), "asked": numbers(3.8, 3.8, 3.8, 6.0)}
+    position = torch.cat((terrain.origin(layout), LIKE.new_zeros(4, 1)), 1)
+    position[:, 0] += numbers(4.01, 4.01, 3.9, 4.01)
+    up, down = terrain.achieved(memory, position, torch.tensor([False, True, False, False]))
+    assert up.tolist() == [True, False, False, False]
+    assert down.tolist() == [False, False, False, True]
 
 
 def test_tracks_ask_for_a_block_and_a_half_or_for_the_whole_of_a_shorter_one() -> None:
@@ -72,7 +91,8 @@ def levels_follow_what_was_asked_for_in_every_step(around: Surroundings) -> None
         frame.command[:2, 0], frame.yaw_vel[:, 0] = goes, goes * numbers(0.6, 0.4, 0.0)
         frame.steps = torch.full((3,), step + 1)
         around.count(frame)
-    frame.position, frame.terminated = LIKE.new_zeros(3, 3), torch.zeros(3, dtype=torch.bool)
+    frame.position = torch.cat((around.terrain.origin(layout), LIKE.new_zeros(3, 1)), 1)
+    frame.terminated = torch.zeros(3, dtype=torch.bool)
     around.move_levels(torch.ones(3, dtype=torch.bool), frame)
     # 3 m were asked for, half of it is 1.5 m: 1.8 m stay, 1.2 m go down, who stands as told stays
     assert memory["next_level"].tolist() == [4, 3, 4]

@@ -70,7 +70,7 @@ class FieldBank:
         return self.ground(rows, points)
 
     def achieved(self, memory: Mapping[str, Tensor], position: Tensor, fell: Tensor) -> tuple[Tensor, Tensor]:
-        return by_progress(memory, HALF)
+        return by_progress(memory, HALF, self.is_over(position) & ~fell)
 
     def is_over(self, position: Tensor) -> Tensor:
         """Who has left its field [B]."""

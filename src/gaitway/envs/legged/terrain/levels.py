@@ -27,11 +27,13 @@ def next_level(level: Tensor, up: Tensor, down: Tensor) -> Tensor:
     return (level + change).clamp(min=0.0)
 
 
-def by_progress(memory: Mapping[str, Tensor], half: float) -> tuple[Tensor, Tensor]:
+def by_progress(memory: Mapping[str, Tensor], half: float, passed: Tensor) -> tuple[Tensor, Tensor]:
     """Who moves up [B] and down [B] on squares of twice `half` m: half of one as progress along the command, or less
-    than half of what it asked for."""
+    than half of what it asked for. Who has `passed` [B] the border upright moves up too, if not down: from a start
+    ahead of the middle it is less than half a square away."""
     progress, asked = memory["progress"], memory["asked"]
-    return progress > half, (progress < 0.5 * asked) & (asked > MOVED)
+    down = (progress < 0.5 * asked) & (asked > MOVED)
+    return (progress > half) | (passed & ~down), down
 
 
 def graduated(planned: Tensor, solid: Tensor) -> tuple[Tensor, Tensor]:

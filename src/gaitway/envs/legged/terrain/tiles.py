@@ -87,7 +87,7 @@ class Tiles:
         return self.ground(rows, points)
 
     def achieved(self, memory: Mapping[str, Tensor], position: Tensor, fell: Tensor) -> tuple[Tensor, Tensor]:
-        return by_progress(memory, HALF)
+        return by_progress(memory, HALF, self.is_over(position) & ~fell)
 
     def is_over(self, position: Tensor) -> Tensor:
         """Who has left its tile [B]."""
