@@ -40,7 +40,7 @@ def fallen(frame: Frame, endings: Collection[str]) -> Tensor:
     if "tilt" in endings:
         found = found | place.is_tilted(*roll_and_pitch(frame.gravity))
     if "height" in endings:
-        found = found | place.is_low(frame.height)
+        found = found | place.is_low(frame.height, robot.fall_height)
     return found | (touches & ~place.may_touch()) | place.is_off()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -181,6 +182,12 @@ def test_limits_follow_the_block_under_the_robot() -> None:
     assert ends(5.0, link=2.0)
     assert not ends(7.0, link=2.0)
     assert not ends(5.0, link=0.5)
+    assert not ends(5.0, height=0.3)
+    large = dataclasses.replace(frame_of().robot, fall_height=0.36)  # three times as high
+    for x, lowest in ((5.0, 0.36), (7.0, 0.24)):
+        for height in (lowest - 0.01, lowest + 0.01):
+            frame = dataclasses.replace(frame_of(place=place_of(track, [x, 0.0, height]), height=height), robot=large)
+            assert bool(fallen(frame, endings)) == (height < lowest)
     assert bool(place_of(track, [4.1, 0.0, -0.3]).has_fallen_in())
     assert bool(place_of(track, [8.3, 0.0, 0.3]).is_past())
     assert not bool(place_of(track, [8.2, 0.0, 0.3]).is_past())

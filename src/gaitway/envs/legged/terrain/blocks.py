@@ -23,7 +23,7 @@ FALLEN = 0.25
 LEAP_HEIGHT = 0.2
 """Points lower than this (m) above a gap count as inside."""
 ROLL, PITCH, LOW = 0.8, 1.6, 0.12
-"""Endings: roll, pitch (rad) and height of the base (m)."""
+"""Endings: roll, pitch (rad) and height of the base (m) of a robot of pup12's size."""
 ROLLS, PITCHES, LOWS = {TILT: 1.5, LEAP: 0.4}, {CRAWL: 0.7}, {CRAWL: 0.08}
 """Where the block under the robot sets them otherwise."""
 
@@ -152,9 +152,10 @@ class Place:
         """Beyond the limits of the block under the robot, bool [n]."""
         return (roll.abs() > self._limit(ROLL, ROLLS)) | (pitch.abs() > self._limit(PITCH, PITCHES))
 
-    def is_low(self, height: Tensor) -> Tensor:
-        """Bases [n] m above the ground that are too low there, or in a pit, bool [n]."""
-        return (height < self._limit(LOW, LOWS)) | self.has_fallen_in()
+    def is_low(self, height: Tensor, lowest: float) -> Tensor:
+        """Bases [n] m above the ground that are too low there, or in a pit, bool [n]; on a plane this robot's base is
+        down below `lowest` m."""
+        return (height * (LOW / lowest) < self._limit(LOW, LOWS)) | self.has_fallen_in()
 
     def _limit(self, usual: float, others: dict[int, float]) -> Tensor:
         found = torch.full_like(self.kind, usual)
