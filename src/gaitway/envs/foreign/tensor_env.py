@@ -12,6 +12,7 @@ observation. The one before the last step then stands in its place, as in rsl_rl
 from __future__ import annotations
 
 import dataclasses
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ from gaitway.envs.foreign.rsl_rl_env import RslRlEnv
 from gaitway.envs.gym.env import derived_seed
 from gaitway.envs.spec import ActionSpec, EnvSpec
 from gaitway.envs.vec_env import Observation, Step, VecEnv, check_action
+
+log = logging.getLogger("gaitway")
 
 PREVIOUS = (
     "{id} does not tell final observations; at the end of an episode the observation before the last step stands in "
@@ -44,6 +47,8 @@ class Outcome:
     final: Mapping[str, Tensor] | None = None
     log: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Numbers, or one for each instance, told in steps that end episodes."""
+    tells_limits: bool = True
+    """Whether the simulator says which ends are by the time limit."""
 
 
 class ForeignEnv(VecEnv):
@@ -75,10 +80,11 @@ class ForeignEnv(VecEnv):
         self._finite_checks, self._steps, self._restarts, self._warned = finite_checks, 0, 0, False
         self._resets_seen = False
         self._log_names = tuple(name for name in log or {} if not name.endswith("_episode"))
-        obs = split(obs, self._segments)
+        pieces = split(obs, self._segments)
+        self._shapes = {name: (self.num_envs, *value.shape[1:]) for name, value in pieces.items()}
         self.spec = EnvSpec(
             id=id,
-            groups=described(obs, terms or {}, self._segments),
+            groups=described(pieces, terms or {}, self._segments),
             action=action,
             control_dt=control_dt,
             max_episode_steps=max_episode_steps,
@@ -108,25 +114,26 @@ class ForeignEnv(VecEnv):
         if seed is not None:
             self._restarts = 0
             word = derived_seed(instance_seeds(seed, self.num_envs).ravel().tolist(), PURPOSES[self._purpose]) >> 1
-        self._first = self._kept(split(self._restart(word), self._segments))
+        self._first = self._kept(self._restart(word))
         return self._first
 
     def step(self, action: Tensor) -> Step:
         before = self._first
         said = self._advance(check_action(action, self.spec, self.num_envs).to(self.device))
-        obs = self._kept(split(said.obs, self._segments))
-        terminated = said.terminated.bool()
-        truncated = said.truncated.bool() & ~terminated
+        obs = self._kept(said.obs)
+        reward = self._one_each(said.reward, "rewards")
+        terminated = self._one_each(said.terminated, "terminations").bool()
+        truncated = self._one_each(said.truncated, "truncations").bool() & ~terminated
         ended = terminated | truncated
-        self._check(obs, said.reward, ended)
-        source = before if self.spec.final_observations == "previous" else split(self._final_of(said), self._segments)
+        self._check(obs, said, ended)
+        source = before if self.spec.final_observations == "previous" else self._final_of(said)
         final = {
             name: torch.where(ended.view(-1, *(1,) * (value.dim() - 1)), source[name].to(value.dtype), value)
             for name, value in obs.items()
         }
         metrics = {f"{name}_episode": self._logged(said.log.get(name)) for name in self._log_names}
         self._first = obs
-        return Step(obs, said.reward.clone().float(), terminated, truncated, final, metrics)
+        return Step(obs, reward.clone().float(), terminated, truncated, final, metrics)
 
     def state_dict(self) -> dict[str, Any]:
         return {"restarts": self._restarts}
@@ -140,19 +147,41 @@ class ForeignEnv(VecEnv):
             )
             self._warned = True
         self._restarts = int(state["restarts"]) + 1
-        self._first = self._kept(
-            split(self._restart(derived_seed([self._restarts], (*PURPOSES[self._purpose], 7)) >> 1), self._segments)
-        )
+        self._first = self._kept(self._restart(derived_seed([self._restarts], (*PURPOSES[self._purpose], 7)) >> 1))
         return self._first
 
     # parts
 
     def _kept(self, obs: Mapping[str, Tensor]) -> Observation:
-        """Copies of our own: simulators write the next observation into the memory of the last one."""
+        """Groups and pieces as copies of our own: simulators write the next observation into the memory of the last."""
         return {
             name: value.detach().to(self.device).clone(memory_format=torch.contiguous_format)
-            for name, value in obs.items()
+            for name, value in self._pieces(obs).items()
         }
+
+    def _pieces(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Groups and the pieces of them; refused unless they are as at first."""
+        found = split(obs, self._segments)
+        if {name: value.shape for name, value in found.items()} == self._shapes:
+            return found
+        if found.keys() != self._shapes.keys():
+            said = f"the groups {sorted(found)}, and at first there were {sorted(self._shapes)}"
+        else:
+            name = next(name for name, shape in self._shapes.items() if found[name].shape != shape)
+            said = f"group {name!r} with shape {list(found[name].shape)}, and {list(self._shapes[name])} is expected"
+        raise UserCodeError(
+            f"{self.spec.id} gave {said}; give the same groups, with a row for each instance, in every step and reset"
+        )
+
+    def _one_each(self, value: Any, what: str) -> Tensor:
+        """`value` as it is, refused unless it is [B]."""
+        if isinstance(value, Tensor) and value.shape == (self.num_envs,):
+            return value
+        came = f"shape {list(value.shape)}" if isinstance(value, Tensor) else f"type {type(value).__name__}"
+        raise UserCodeError(
+            f"step of {self.spec.id} gave {what} of {came}; return a tensor of shape [{self.num_envs}], a number for "
+            "each instance"
+        )
 
     def _final_of(self, said: Outcome) -> Mapping[str, Tensor]:
         if said.final is None:
@@ -160,7 +189,7 @@ class ForeignEnv(VecEnv):
                 f"{self.spec.id} said that it tells final observations and told none in extras['final_obs']; "
                 "fill it in every step, or leave gives_final_obs out"
             )
-        return said.final
+        return self._pieces({name: value for name, value in said.final.items() if name in self._shapes})
 
     def _logged(self, value: Any) -> Tensor:
         """One number for each instance, 0 where nothing was told; it counts where an episode ended."""
@@ -169,11 +198,11 @@ class ForeignEnv(VecEnv):
         told = torch.nan_to_num(torch.as_tensor(value, dtype=torch.float32, device=self.device).detach())
         return told.clone() if told.shape == (self.num_envs,) else told.mean().expand(self.num_envs).clone()
 
-    def _check(self, obs: Observation, reward: Tensor, ended: Tensor) -> None:
+    def _check(self, obs: Observation, said: Outcome, ended: Tensor) -> None:
         """Refuse numbers that are not finite, every few steps, and resets that come a step too late, once."""
         self._steps += 1
         if self._finite_checks and self._steps % self._finite_checks == 0:
-            for name, value in (*obs.items(), ("reward", reward)):
+            for name, value in (*obs.items(), ("reward", said.reward)):
                 if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                     bad = (~torch.isfinite(value.reshape(self.num_envs, -1))).any(1).nonzero()[0, 0]
                     what = "the reward" if name == "reward" else f"group {name!r}"
@@ -184,6 +213,14 @@ class ForeignEnv(VecEnv):
         if not self._resets_seen and bool(ended.any()):
             self._resets_seen = True
             self._check_reset(ended)
+            if not said.tells_limits:
+                log.warning(
+                    "%s ended episodes without extras['time_outs']: every end counts as a termination, one by the "
+                    "limit of %d steps too; let step send time_outs, a bool for each instance, true where the limit "
+                    "ended its episode",
+                    self.spec.id,
+                    self.spec.max_episode_steps,
+                )
 
     def _check_reset(self, ended: Tensor) -> None:
         ages = self.elapsed
@@ -226,17 +263,18 @@ class TensorEnv(ForeignEnv):
         inner = getattr(env, "unwrapped", env)
         self._describe(
             id,
-            self._groups(env.get_observations(), getattr(env, "extras", {})),
+            self._groups(env.get_observations(), getattr(env, "extras", None) or {}),
             unnamed_actions(int(env.num_actions), clip_actions),
             control_dt=float(getattr(inner, "step_dt", 0.0)),
             max_episode_steps=int(torch.as_tensor(env.max_episode_length).max()),
             exact_final=bool(getattr(env, "gives_final_obs", False)),
             segments=segments if segments is not None else _own_segments(env),
-            log=logged_numbers(getattr(env, "extras", {}) or {}),
+            log=logged_numbers(getattr(env, "extras", None) or {}),
             finite_checks=finite_checks,
             purpose=purpose,
         )
         self._clip = clip_actions
+        self._is_finite = bool(getattr(getattr(inner, "cfg", None), "is_finite_horizon", False))
 
     def close(self) -> None:
         getattr(self.env, "close", lambda: None)()
@@ -265,18 +303,27 @@ class TensorEnv(ForeignEnv):
             return self._groups(self.env.get_observations(), {})
         said = self.env.reset()
         obs, extras = said if isinstance(said, tuple) else (said, {})
-        return self._groups(obs, extras)
+        return self._groups(obs, self._told(extras, "reset"))
 
     def _advance(self, action: Tensor) -> Outcome:
         if self._clip is not None:
             action = action.clamp(-self._clip, self._clip)
         said = self.env.step(action)
         if not isinstance(said, tuple) or len(said) not in (4, 5):
-            raise UserCodeError(f"step of {self.spec.id} should return (observations, rewards, dones, extras)")
+            came = f"{len(said)} values" if isinstance(said, tuple) else f"a {type(said).__name__}"
+            raise UserCodeError(
+                f"step of {self.spec.id} returned {came}; return the tuple (observations, rewards, dones, extras)"
+            )
         privileged = said[1] if len(said) == 5 else None  # parkour's: (obs, privileged obs, rewards, dones, infos)
+        if privileged is not None and not (isinstance(privileged, Tensor) and privileged.dim() > 1):
+            raise UserCodeError(
+                f"step of {self.spec.id} returned five values in gymnasium's order, with no privileged observations in "
+                "the second place; return (observations, rewards, dones, extras), with extras['time_outs']"
+            )
         obs, (reward, dones, extras) = said[0], said[-3:]
-        ended = dones.bool()
-        limit = extras["time_outs"].bool() if extras.get("time_outs") is not None else torch.zeros_like(ended)
+        extras = self._told(extras, "step")
+        ended, late = self._one_each(dones, "dones").bool(), extras.get("time_outs")
+        limit = torch.zeros_like(ended) if late is None else self._one_each(late, "extras['time_outs']").bool()
         final = extras.get("final_obs")
         return Outcome(
             self._groups(obs, extras, privileged),
@@ -285,7 +332,17 @@ class TensorEnv(ForeignEnv):
             ended & limit,
             None if final is None else tensors_of(final, "final_obs"),
             logged_numbers(extras),
+            tells_limits=late is not None or self._is_finite,
         )
+
+    def _told(self, extras: Any, by: str) -> Mapping[str, Any]:
+        """The extras of `step` or `reset`, refused unless they are a mapping."""
+        if not hasattr(extras, "get"):
+            raise UserCodeError(
+                f"{by} of {self.spec.id} returned a {type(extras).__name__} in the place of extras; return a mapping, "
+                "{} where there is nothing to tell"
+            )
+        return extras
 
     def _groups(self, obs: Any, extras: Mapping[str, Any], privileged: Tensor | None = None) -> dict[str, Tensor]:
         """Named groups, of whichever generation the environment is."""

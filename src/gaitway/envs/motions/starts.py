@@ -82,8 +82,8 @@ class ClipStarts(Wrapper):
         self.library = MotionLibrary.load(motion)
         self._skeleton = Skeleton.of_task(base.task)
         library = self.library
-        self._fit = self._skeleton.fit(library.joints, library.bodies, library.balls, library.clips[0].name)
         library.need_fit(robot_name(base.task), base.spec.control_dt, base.spec.id)
+        self._fit = self._skeleton.fit(library.joints, library.bodies, library.balls, library.clips[0].name)
         for clip in library.clips:
             self._fit.states(clip.frames)  # now, rather than in the midst of a run
         standing = base.task.standing_geoms

@@ -621,6 +621,10 @@ def test_terms_of_substeps_are_recorded() -> None:
         ),
         ({"frictoin": 1.0}, "frictoin"),
         ({"episode_seconds": 0.005}, "episode_seconds is 0.005, shorter than a step, which takes 0.02 s; use at least"),
+        (
+            {"warm_up": 4.0, "episode_seconds": 4.0},
+            "warm_up of pup12/velocity is 4 s, and an episode lasts 4 s: no step is left .* use less than 4",
+        ),
         ({"latency": {"most": 8}}, "latency.most is 8 steps, longer than the history: 8 frames .* use at most 7, or"),
         ({"latency": {"least": 3, "most": 2}}, "latency.least is 3 steps and latency.most is 2; write the smaller"),
         ({"latency": {"most": 2}, "observations": {"policy": ["commands"]}}, "no group shows a leaf that can be late"),
@@ -629,6 +633,14 @@ def test_terms_of_substeps_are_recorded() -> None:
 def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises((ValueError, KeyError), match=words):
         make_legged("pup12/velocity", options)
+
+
+def test_episodes_within_the_warm_up_that_nobody_wrote_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        make_legged("pup12/velocity", {"episode_seconds": 0.62})
+    told = "warm_up of pup12/velocity is 1 s, and an episode lasts 0.62 s: no step is left to measure"
+    assert caplog.text.count(told) == len(caplog.records) == 1
+    make_legged("pup12/velocity", {"episode_seconds": 0.62, "warm_up": 0.6})
 
 
 def test_a_range_may_be_a_single_number() -> None:

@@ -15,7 +15,7 @@ import importlib.util
 import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -119,7 +119,9 @@ class LeggedRobot:
             raise RobotError(f"{self.name} names no {'feet' if self.joints else 'joints'}; list regular expressions")
         optional = (*(self.foot_sites or ()), *(self.link_geoms or ()), *(self.trunk_geoms or ()), *self.strip)
         optional = (*optional, *((self.imu_site,) if self.imu_site is not None else ()))
-        for pattern in (*self.joints, *self.feet, *self.default_pose, *optional):
+        numbers = (self.default_pose, self.kp, self.kd, self.effort or {}, self.action_scale)
+        flip = (self.mirror.flip or ()) if self.mirror is not None else ()
+        for pattern in (*self.joints, *self.feet, *itertools.chain(*numbers), *optional, *flip):
             try:
                 re.compile(pattern)
             except re.error as error:
@@ -154,6 +156,7 @@ class LeggedRobot:
 
     def per_joint(self, values: Mapping[str, float], what: str) -> np.ndarray:
         """One number for each joint [A]."""
+        self.need_joints(values, what)
         found = []
         for joint in self.joint_names:
             fitting = [pattern for pattern in values if re.fullmatch(pattern, joint)]
@@ -166,6 +169,15 @@ class LeggedRobot:
                 least = "> 0" if what in POSITIVE else ">= 0"
                 raise RobotError(f"{what} of {self.name} is {found[-1]:g} for {joint!r}; use a number {least}")
         return np.array(found)
+
+    def need_joints(self, patterns: Iterable[str], what: str) -> None:
+        """Refuse a pattern that matches no joint of the policy; `what` holds it."""
+        for pattern in patterns:
+            if not any(re.fullmatch(pattern, joint) for joint in self.joint_names):
+                hint = did_you_mean(pattern, self.joint_names)
+                raise RobotError(
+                    f"{what} of {self.name}: {pattern!r} matches none of its joints{hint}; correct it, or leave it out"
+                )
 
     @functools.cached_property
     def pose(self) -> np.ndarray:
@@ -349,6 +361,10 @@ class LeggedRobot:
             if len({geom.parent.name for geom in geoms}) > 1:
                 raise RobotError(f"the geoms {pattern!r} of {self.name} lie on several bodies; a foot is on one")
             found.append(geoms)
+        names = [geom.name for geoms in found for geom in geoms]
+        if double := [name for name in names if names.count(name) > 1]:
+            both = [pattern for pattern in self.feet if re.fullmatch(pattern, double[0])]
+            raise RobotError(f"the geom {double[0]!r} of {self.name} is of several feet, {both}; name it once")
         if len({len(geoms) for geoms in found}) > 1:
             counts = [len(geoms) for geoms in found]
             raise RobotError(f"the feet of {self.name} have {counts} geoms; name the same number for each foot")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from collections.abc import Sequence
 
@@ -13,6 +15,8 @@ from gaitway.envs.motions.lowest import LowestPoints, touching_geoms
 from gaitway.envs.robots.legged.robot import LeggedRobot, Mirror, RobotError, find_one
 from gaitway.envs.robots.robot import BALL, FREE, HINGE, SLIDE, mirror_sign
 from gaitway.envs.spec import Drive, Imu
+
+log = logging.getLogger("gaitway")
 
 LEVEL = 1.0 - 1e-6
 """How much of the y axis a planar robot's IMU shares with the base, at least."""
@@ -34,6 +38,12 @@ class LeggedView:
         self.low, self.high = np.where(unlimited, -np.pi, self.low), np.where(unlimited, np.pi, self.high)
         self.base = model.body(robot.base_body).id
         self.root = self._root()
+        self.loose = self._loose()
+        if self.loose:
+            _warn_once(
+                f"nothing drives {', '.join(map(repr, self.loose))} of {robot.name}: joints below its base that are "
+                "neither listed in joints nor held by springs; list them, strip their bodies, or give them stiffness"
+            )
         sensors = {model.sensor(number).name: number for number in range(model.nsensor)}
         address = model.sensor_adr
 
@@ -95,7 +105,8 @@ class LeggedView:
                     f"its name; write parts of {names} and {feet}, such as [FL, FR]"
                 )
         joints, partners = (
-            np.array([_partner(name, each, mirror, self.robot.name) for name in each]) for each in (names, feet)
+            np.array([_partner(name, each, mirror, self.robot.name, what) for name in each])
+            for what, each in (("joints", names), ("feet", feet))
         )
         self._check_sides(names, joints, feet, partners)
         signs = self._mirror_signs(mirror, [(name, names[other]) for name, other in zip(names, joints, strict=True)])
@@ -127,12 +138,20 @@ class LeggedView:
 
     def _mirror_signs(self, mirror: Mirror, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Of joints and their partners: as the robot's file says, or by the axes of its joints."""
-        if mirror.flip is not None:
-            return np.array([-1.0 if any(re.fullmatch(p, name) for p in mirror.flip) else 1.0 for name, _ in pairs])
         data, found = mujoco.MjData(self.model), []
         mujoco.mj_kinematics(self.model, data)
+        self.robot.need_joints(mirror.flip or (), "mirror.flip")
         for name, partner in pairs:
             sign = mirror_sign(self.model, data, name, partner)
+            if mirror.flip is not None:
+                flips = any(re.fullmatch(pattern, name) for pattern in mirror.flip)
+                if sign is not None and flips != (sign < 0.0):
+                    raise RobotError(
+                        f"mirror.flip of {self.robot.name} {'names' if flips else 'does not name'} {name!r}, which by "
+                        f"its axis {'does not turn' if flips else 'turns'} the other way round in a mirror; correct "
+                        "flip, or leave it out: axes then say it"
+                    )
+                sign = -1.0 if flips else 1.0
             if sign is None:
                 raise RobotError(
                     f"the axes of {name!r} and {partner!r} of {self.robot.name} are no mirror images; write `flip` of "
@@ -142,7 +161,7 @@ class LeggedView:
         return np.array(found)
 
     def report(self) -> str:
-        """Masses, order, limits, gains and where the IMU is, as a table."""
+        """Masses, order, limits, gains, what nothing drives and where the IMU is, as a table."""
         model, drive = self.model, self.drive()
         rate, height = 1.0 / (model.opt.timestep * self.robot.substeps), float(self.home[self.height]) - CLEARANCE
         head = (
@@ -161,6 +180,8 @@ class LeggedView:
             f"{len(self.trunk_contacts)} of the base"
             + (f"; without {', '.join(self.robot.strip)}" if self.robot.strip else "")
         )
+        if self.loose:
+            lines.append(f"without a motor: {', '.join(self.loose)}")
         if self.imu is not None:
             place, turn = ([round(each, 4) for each in part] for part in (self.imu.position, self.imu.rotation))
             lines.append(f"imu: the site {self.imu.site}, {place} m in the base, turned by the quaternion {turn}")
@@ -186,6 +207,18 @@ class LeggedView:
             f"{self.robot.base_body!r}, the base of {self.robot.name}, has no free joint (or slides along x and z and "
             "a hinge about y); name the body that has it, or give it one: <freejoint/>"
         )
+
+    def _loose(self) -> tuple[str, ...]:
+        """Joints below the base that neither the policy nor a spring moves."""
+        model, found = self.model, []
+        for number in range(model.njnt):
+            name, body = model.joint(number).name, int(model.jnt_bodyid[number])
+            while body not in (0, self.base):
+                body = int(model.body_parentid[body])
+            is_below = body == self.base != model.jnt_bodyid[number]
+            if is_below and name not in self.robot.joint_names and not model.jnt_stiffness[number]:
+                found.append(name)
+        return tuple(found)
 
     def _standing(self) -> tuple[np.ndarray, np.ndarray]:
         """The default pose [nq] with the lowest foot `CLEARANCE` above the ground, and how far below their places feet
@@ -236,15 +269,21 @@ class LeggedView:
         return Imu(site.name, tuple(position), tuple(turned))
 
 
-def _partner(name: str, names: Sequence[str], mirror: Mirror, robot: str) -> int:
-    """The place of what stands on the other side of the mirror."""
+@functools.cache
+def _warn_once(text: str) -> None:
+    """A run makes several environments, all of which would say the same."""
+    log.warning(text)
+
+
+def _partner(name: str, names: Sequence[str], mirror: Mirror, robot: str, what: str) -> int:
+    """The place of what stands on the other side of the mirror; `what` is the list of the robot's file."""
     for one, other in mirror.swap:
         for here, there in ((one, other), (other, one)):
             if here in name:
                 if name.replace(here, there) not in names:
                     raise RobotError(
                         f"the mirror of {robot} makes {name.replace(here, there)!r} of {name!r}, which is not among "
-                        f"{list(names)}"
+                        f"{list(names)}; name both sides in {what}, or correct mirror.swap"
                     )
                 return names.index(name.replace(here, there))
     return names.index(name)

@@ -113,6 +113,7 @@ class LeggedTask(BatchTask):
         if not self.max_episode_steps:  # 0 would mean that episodes never end
             shortest = f"a step, which takes {self.control_dt:g} s; use at least that"
             raise ValueError(f"episode_seconds is {config.episode_seconds:g}, shorter than {shortest}")
+        self._check_warm_up()
         self.action, self.drive = action_spec(actions), view.drive()
         self.layout_shapes = self._logic.layout_shapes()
         paid = [term.weight for term in config.terms if term.name == TERMINATION]
@@ -355,6 +356,19 @@ class LeggedTask(BatchTask):
                 f"{what} has {limits[0]:g} kg, and {self.legged.base_body!r}, the base of {self.legged.name}, weighs "
                 f"{mass:g} kg; use more than {-mass:g}"
             )
+
+    def _check_warm_up(self) -> None:
+        """Refuse a warm-up that leaves no step to measure; where nobody wrote one, the episode is meant to be short."""
+        warm_up, longest = self.config.warm_up, self.max_episode_steps * self.control_dt
+        if warm_up < longest:
+            return
+        said = (
+            f"warm_up of {self.id} is {warm_up:g} s, and an episode lasts {longest:g} s: no step is left to measure "
+            f"and figures of tracking, gait and effort are nan; use less than {longest:g}"
+        )
+        if "warm_up" in self.options:
+            raise ValueError(said)
+        _warn_once(said)
 
     def _warn_of_command(self) -> None:
         for (axis, (low, high)), value in zip(self._ranges.items(), self.config.commands.fixed or (), strict=False):
