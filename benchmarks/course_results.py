@@ -55,6 +55,8 @@ def facts(run: Run, commit: str, beside: str | None) -> dict[str, Any]:
         "commit": commit, "beside": beside,
         "agent": agent_of(run), "task": task_of(run), "seed": run.seed, "folder": run.folder.name,
         "update_ratio": run.config.get("algorithm", {}).get("update_ratio"),
+        "temperature_learning_rate": run.config.get("algorithm", {}).get("temperature_learning_rate"),
+        "num_envs": run.config.get("env", {}).get("num_envs"),
         "steps": int(run.metrics.index[-1]) if len(run.metrics) else 0,
         "curve": [[int(step), float(value)] for step, value in score.items()],
         "train_return": between(run.series("train/return"), score.index),

@@ -96,6 +96,7 @@ def run(arm: str, options: argparse.Namespace) -> dict[str, Any]:
         "env.num_threads": options.threads,
         "algorithm.name": ARMS[arm],
         "algorithm.update_ratio": options.ratio,
+        "algorithm.temperature_learning_rate": 1e-4 / options.ratio,  # they fall as fast, sample for sample
         "algorithm.overlap": True,
         "total_steps": options.steps,
         "seed": options.seed,

@@ -11,6 +11,7 @@ from gaitway.agents.policy import InferencePolicy
 from gaitway.agents.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from gaitway.core.seeding import stream
 from gaitway.core.workspace import Workspace
+from gaitway.envs.registry import make_env
 from gaitway.envs.spec import ActionSpec, Component, EnvSpec, ObservationGroup
 
 LEGS = ActionSpec("continuous", ("hip", "knee"), (-1.0, 0.0), (1.0, 4.0))
@@ -187,3 +188,23 @@ def test_what_it_cannot_do_is_named():
     with pytest.raises(ValueError, match="write the smaller number first"):
         make(log_std_range=(2.0, -5.0))
     make(log_std_range=(-5.0, -1.0))  # a range without 1 is fine
+
+
+def test_values_start_at_zero_where_that_is_asked_for():
+    with make_env("gymnasium:Pendulum-v1", num_envs=1) as env:
+        spec = env.spec
+    inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    found = {}
+    for zero in (False, True):
+        config = SoftActorCriticConfig(
+            actor_hidden=(8,), critic_hidden=(8, 8), critics=3, trunk="d2rl", zero_critics=zero
+        )
+        policy = SoftActorCritic(spec, config, torch.Generator().manual_seed(1))
+        found[zero] = policy
+        for critics in (policy.critic, policy.target):
+            values = critics(inputs)
+            assert values.shape == (3, 5, 1)
+            assert bool((values == 0).all()) == zero
+    plain, zeroed = (dict(found[zero].critic.named_parameters()) for zero in (False, True))
+    for name, value in plain.items():
+        assert torch.equal(value, zeroed[name]) == ("last" not in name)

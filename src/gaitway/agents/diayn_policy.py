@@ -50,6 +50,7 @@ class DIAYNPolicyConfig(SoftActorCriticConfig):
     critic_hidden: tuple[Count, ...] = (256, 256, 256, 256)
     discriminator_hidden: tuple[Count, ...] = (256, 256, 256, 256)
     trunk: TrunkKind = "d2rl"
+    zero_critics: bool = True
 
 
 class DIAYNPolicy(StatefulPolicy, SoftActorCritic):
@@ -99,7 +100,9 @@ class DIAYNPolicy(StatefulPolicy, SoftActorCritic):
         return nn.Sequential(OrderedDict(embedding=embedding, base=base))
 
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
-        return make_critics(self.config, inputs, outputs, generator, last_init=["zero"] * self.config.critics)
+        return make_critics(
+            self.config, inputs, outputs, generator, last_init=[self.config.critics_start] * self.config.critics
+        )
 
     # Playing
 

@@ -36,6 +36,7 @@ class SkillPolicyConfig(SoftActorCriticConfig):
     critic_hidden: tuple[Count, ...] = (1024, 1024, 1024, 1024)
     """Of the critics and of reachability."""
     trunk: TrunkKind = "d2rl"
+    zero_critics: bool = True
     published_scale: bool = False
     """Start the critics' layers after the first smaller by 1 / sqrt(2), as those of the published double critic do."""
 
@@ -69,7 +70,7 @@ class SkillPolicy(SoftActorCritic):
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
 
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
-        starts: list[LastInit] = [*["zero"] * self.config.critics, "small"]  # type: ignore[list-item]
+        starts: list[LastInit] = [*[self.config.critics_start] * self.config.critics, "small"]
         scaled = [*[self.config.published_scale] * self.config.critics, False]  # reachability was a network apart
         return make_critics(self.config, inputs, outputs, generator, last_init=starts, published_scale=scaled)
 

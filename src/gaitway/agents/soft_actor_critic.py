@@ -26,7 +26,7 @@ from gaitway.envs.spec import ActionSpec, EnvSpec
 from gaitway.functional.soft_losses import squashed_action
 from gaitway.nn.distributions import Head, make_distribution
 from gaitway.nn.ensemble import Ensemble
-from gaitway.nn.trunks import Network
+from gaitway.nn.trunks import LastInit, Network
 
 LogStd = Annotated[float, Range(-13.8)]
 """Deviations from 1e-6, the least that Gaussian heads take."""
@@ -38,6 +38,12 @@ class SoftActorCriticConfig(NetworksConfig):
 
     log_std_range: Annotated[tuple[LogStd, LogStd], INCREASING] = (-5.0, 2.0)
     """Bounds of the logarithm of the standard deviation, before squashing."""
+    zero_critics: bool = False
+    """Values start at 0: the critics' last layers do, but those of `critic_network`."""
+
+    @property
+    def critics_start(self) -> LastInit:
+        return "zero" if self.zero_critics else "default"
 
 
 class SoftActorCritic(ReplayPolicy):
@@ -78,7 +84,8 @@ class SoftActorCritic(ReplayPolicy):
 
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
         """The critics of the config, `[B, inputs] -> [N, B, outputs]`."""
-        return make_critics(self.config, inputs, outputs, generator)
+        starts = [self.config.critics_start] * self.config.critics
+        return make_critics(self.config, inputs, outputs, generator, last_init=starts)
 
     # Playing
 

@@ -37,6 +37,7 @@ class SwitchingPolicyConfig(SoftActorCriticConfig):
     actor_hidden: tuple[Count, ...] = (256, 256, 256, 256)
     critic_hidden: tuple[Count, ...] = (256, 256, 256, 256)
     trunk: TrunkKind = "d2rl"
+    zero_critics: bool = True
 
 
 class SwitchingPolicy(StatefulPolicy, SoftActorCritic):
@@ -88,7 +89,7 @@ class SwitchingPolicy(StatefulPolicy, SoftActorCritic):
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
         """First critic of every member, second critic of every member, ...; all start at 0."""
         stacked = self.config.critics * self.config.members
-        return make_critics(self.config, inputs, outputs, generator, last_init=["zero"] * stacked)
+        return make_critics(self.config, inputs, outputs, generator, last_init=[self.config.critics_start] * stacked)
 
     # Playing
 
