@@ -5,12 +5,11 @@
 
 RUN is a run of `pup12/gait_residual`, or one on tracks of obstacles, such as the student of `examples/quadruped`,
 with a memory and a height scan. Its export drives `examples/quadruped/drive_robot.py` in a process where gaitway cannot
-be imported, on a robot file whose legs have another order, without motors of its own. On the plane four episodes of 5 s
-for each command of the evaluation grid begin at four phases of the gait; on tracks 40 episodes of 6 s at 0.8 m/s begin
-where evaluations 0 to 39 begin, with the boxes of their layouts in the robot's file, and no limits end them. The same
-policy plays the same here; everything is nominal. Passed: velocity RMSD within 5 % of ours. The twin takes joints by
-place instead of by name and must not pass. `check-contract` must name a wrong joint order, a missing scale and other
-gains.
+be imported, on a robot file whose legs have another order, without motors of its own. On the plane these are four
+episodes of 5 s for each command of the evaluation grid, on tracks 40 episodes of 6 s at 0.8 m/s, with the boxes of
+their layouts in the robot's file. They begin as evaluations 0, 1, ... begin, and no limits end them. The same policy
+plays the same here; everything is nominal. Passed: velocity RMSD within 5 % of ours. The twin takes joints by place
+instead of by name and must not pass. `check-contract` must name a wrong joint order, a missing scale and other gains.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ from gaitway import make_env
 from gaitway.cli.build import load_policy
 from gaitway.cli.open_run import open_run
 from gaitway.envs.legged.commands import GRID
-from gaitway.runners.evaluate import run_episodes
+from gaitway.envs.vec_env import Observation
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "quadruped" / "drive_robot.py"
 ID, SECONDS, WARM_UP, TOLERANCE = "pup12/gait_residual", 5.0, 50, 0.05
-PHASES = (0.0, 0.25, 0.5, 0.75)
+EACH = 4
+"""Episodes of each command of the grid."""
 NOMINAL: dict[str, Any] = {"randomise": {"enabled": False}, "pushes": {"kick_seconds": None}, "noise": 0.0}
 TRACKS, ON_TRACK, SPEED = 40, 6.0, 0.8
 
@@ -64,12 +64,6 @@ def robot_file(path: Path, task: Any, boxes: Sequence[Tensor] = ()) -> Path:
     trunk.extend([legs[2], legs[0], legs[3], legs[1]])
     path.write_text(ElementTree.tostring(tree, encoding="unicode"))
     return path
-
-
-def commands() -> list[tuple[float, float, float]]:
-    """The grid as the task trains it: within its ranges."""
-    low, high = (-0.5, -0.3, -0.8), (1.0, 0.3, 0.8)
-    return [tuple(np.clip(each, low, high).tolist()) for each in GRID]
 
 
 def elsewhere(export: Path, cases: list[dict[str, Any]], by_place: bool) -> dict[str, float]:
@@ -104,18 +98,15 @@ def elsewhere(export: Path, cases: list[dict[str, Any]], by_place: bool) -> dict
 
 def on_the_plane(run: str, limit: float, folder: Path) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """What the policy does here, and the same episodes as cases for elsewhere."""
-    count = 8 * len(GRID)
-    options: dict[str, Any] = {**NOMINAL, "commands": {"sampler": "grid"}, "action_limit": limit}
-    env: Any = make_env(ID, count, num_threads=1, purpose="evaluation", **options)
+    count = EACH * len(GRID)
+    options: dict[str, Any] = {**NOMINAL, "commands": {"sampler": "grid"}, "action_limit": limit, "endings": []}
+    env: Any = make_env(ID, count, num_threads=1, purpose="evaluation", episode_seconds=SECONDS + 1.0, **options)
     opened, config = open_run(run)
-    table = run_episodes(env, load_policy(opened, config, env.spec, "last").inference(), count)
-    file = str(robot_file(folder / "robot.xml", env.task))
-    cases = [
-        {"file": file, "command": command, "seconds": SECONDS, "phase": phase}
-        for command in commands()
-        for phase in PHASES
-    ]
-    return {"rmsd": env.spec.pooled["velocity_rmsd"](table), "fell": float(table["fell"].mean())}, cases
+    act, task = load_policy(opened, config, env.spec, "last").inference(), env.task
+    obs = env.reset(seed=list(range(count)))
+    file = str(robot_file(folder / "robot.xml", task))
+    cases = [begun(env, number, file, SECONDS) for number in range(count)]
+    return played(env, act, obs, cases), cases
 
 
 def on_tracks(run: str, folder: Path) -> tuple[dict[str, float], list[dict[str, Any]]]:
@@ -126,28 +117,38 @@ def on_tracks(run: str, folder: Path) -> tuple[dict[str, float], list[dict[str, 
     env: Any = make_env(config.env.id, TRACKS, num_threads=1, purpose="evaluation", **options)
     act, task = load_policy(opened, config, env.spec, "last").inference(), env.task
     obs = env.reset(seed=list(range(TRACKS)))
+    boxes, cases = task._around.track.boxes(torch.arange(TRACKS)), []
+    for number in range(TRACKS):
+        file = str(robot_file(folder / f"track_{number}.xml", task, [part[number] for part in boxes]))
+        cases.append({**begun(env, number, file, ON_TRACK), "command": [SPEED, 0.0, 0.0], "heading": True})
+    return played(env, act, obs, cases), cases
+
+
+def begun(env: Any, number: int, file: str, seconds: float) -> dict[str, Any]:
+    """The episode that begins in an instance, as a case for elsewhere."""
+    task = env.task
+    names, joints = env.spec.drive.joints, task.qpos[number, task.view.positions].tolist()
+    return {
+        "file": file,
+        "command": task.memory["command"][number].tolist(),
+        "seconds": seconds,
+        "phase": float(task.memory["phase"][number]),
+        "start": {
+            "base": task.qpos[number, :7].tolist(),
+            "velocity": task.qvel[number, :6].tolist(),
+            "joints": dict(zip(names, joints, strict=True)),
+        },
+    }
+
+
+def played(env: Any, act: Any, obs: Observation, cases: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Velocity RMSD and the way along x of these episodes here."""
+    task, count = env.task, env.num_envs
     act.reset()
-    names, positions = env.spec.drive.joints, task.view.positions
-    boxes = task._around.track.boxes(torch.arange(TRACKS))
-    cases = [
-        {
-            "file": str(robot_file(folder / f"track_{number}.xml", task, [part[number] for part in boxes])),
-            "command": [SPEED, 0.0, 0.0],
-            "seconds": ON_TRACK,
-            "phase": float(task.memory["phase"][number]),
-            "heading": True,
-            "start": {
-                "base": task.qpos[number, :7].tolist(),
-                "velocity": task.qvel[number, :6].tolist(),
-                "joints": dict(zip(names, task.qpos[number, positions].tolist(), strict=True)),
-            },
-        }
-        for number in range(TRACKS)
-    ]
-    start, running = task.qpos[:, 0].copy(), np.ones(TRACKS, bool)
-    squared, counted, way = np.zeros(TRACKS), np.zeros(TRACKS), np.zeros(TRACKS)
-    asked = np.array([SPEED, 0.0])
-    for number in range(round(ON_TRACK / env.spec.control_dt)):
+    asked = np.array([case["command"][:2] for case in cases])
+    start, running = task.qpos[:, 0].copy(), np.ones(count, bool)
+    squared, counted, way = np.zeros(count), np.zeros(count), np.zeros(count)
+    for number in range(round(cases[0]["seconds"] / env.spec.control_dt)):
         step = env.step(act(obs))
         ended = (step.terminated | step.truncated).numpy()
         going = running & ~ended  # the last step's state is gone where an episode ended
@@ -161,7 +162,7 @@ def on_tracks(run: str, folder: Path) -> tuple[dict[str, float], list[dict[str, 
         way = np.where(going, task.qpos[:, 0] - start, way)
         running, obs = going, step.obs
     each = squared / np.maximum(counted, 1.0)
-    return {"rmsd": float(np.sqrt(each.mean())), "way": float(way.mean())}, cases
+    return {"rmsd": float(np.sqrt(each.mean())), "way": float(way.mean())}
 
 
 def trained(run: str) -> str:
