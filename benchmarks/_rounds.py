@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,8 +53,13 @@ class Contestant:
         self.process.wait(timeout=30)
 
 
-def compete(contestants: Sequence[Contestant], rounds: int, warm_up: int = 1) -> dict[str, list[dict[str, float]]]:
-    """`rounds` results of each, in rotated order, after `warm_up` that do not count."""
+def compete(
+    contestants: Sequence[Contestant],
+    rounds: int,
+    warm_up: int = 1,
+    note: Callable[[dict[str, dict[str, float]]], object] | None = None,
+) -> dict[str, list[dict[str, float]]]:
+    """`rounds` results of each, in rotated order, after `warm_up` that do not count; `note` gets those of a round."""
     results: dict[str, list[dict[str, float]]] = {contestant.name: [] for contestant in contestants}
     try:
         for number in range(-warm_up, rounds):
@@ -62,6 +68,8 @@ def compete(contestants: Sequence[Contestant], rounds: int, warm_up: int = 1) ->
                 if number >= 0:
                     results[contestant.name].append(result)
                     print(f"round {number + 1}/{rounds} {contestant.name}: {result}", file=sys.stderr, flush=True)
+            if number >= 0 and note is not None:
+                note({name: found[-1] for name, found in results.items()})
     finally:
         for contestant in contestants:
             contestant.close()
@@ -289,6 +297,18 @@ def keep(path: str | Path, result: Mapping[str, object]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(json.dumps(result, indent=1) + "\n")
     fresh.replace(path)
+
+
+def kept(path: str | Path | None, same: Mapping[str, object]) -> dict[str, Any]:
+    """What a file of results holds already, if all of it was made with the `same` commit and settings; else nothing."""
+    if path is None or not Path(path).exists():
+        return {}
+    found: dict[str, Any] = json.loads(Path(path).read_text())
+    other = [name for name, value in same.items() if found.get(name) != json.loads(json.dumps(value))]
+    if other:
+        print(f"{path} was made with another {', '.join(other)}; everything begins anew", file=sys.stderr)
+        return {}
+    return found
 
 
 def write(path: str | None, result: Mapping[str, object]) -> None:

@@ -7,6 +7,9 @@ A change that is not about speed should leave it alone: each workload runs in wo
 take turns, and the ratio within a round counts (above 1: this checkout is faster). A second pair of workers, of this
 checkout against itself, shows how far two equal programs differ here. `term` is one update of PPO with a further loss
 term against the same without it, in this checkout.
+
+Results are written after every round. A call that was stopped is gone on with by the same call: rounds that `--out`
+holds are not run again, if the commit, the other folder and the device are the same.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
+PACKAGE = "src/gaitway/__init__.py"
 ROUNDS = {"cpu": 15, "cuda": 11}
 FASTEST = {"cpu": ("compiled", "fp32"), "cuda": ("compiled_captured", "tf32")}
 
@@ -169,39 +173,75 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--out", default=None)
+    parser.add_argument("--commit", default=None, help="the commit of this checkout, where there is no git to ask")
+    parser.add_argument("--other-commit", default=None, help="the commit of the other one, to be written down")
     parser.add_argument("--worker", default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--root", type=Path, default=HERE, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker is not None:
         sys.path.pop(0)  # this folder; PYTHONPATH names that of the checkout to be run
+        check_library(options.root)
         WORK[options.worker](options.device)
         return
-    from _rounds import Case, Contestant, compete, report
+    sides = {"this": HERE, "this again": HERE}
+    if options.other is not None:
+        sides["other"] = Path(options.other).resolve()
+        if not (sides["other"] / PACKAGE).is_file():
+            parser.error(f"{sides['other']} holds no {PACKAGE}; --other is the folder of a whole checkout")
+    measure(options, sides)
+
+
+def check_library(root: Path) -> None:
+    """Refuse to time a library that is not the one of `root`: it would be compared with itself."""
+    import gaitway
+
+    if Path(gaitway.__file__).resolve() != (root / PACKAGE).resolve():
+        raise SystemExit(f"gaitway comes from {gaitway.__file__} instead of {root / PACKAGE}; nothing is timed")
+
+
+def measure(options: argparse.Namespace, sides: dict[str, Path]) -> None:
+    from _rounds import Case, Contestant, compete, keep, kept, machine, revision, show
 
     def enter(label: str, root: Path, work: str) -> Contestant:
         before = os.environ.get("PYTHONPATH")
         paths = [str(root / "benchmarks"), str(root / "src"), *([before] if before else [])]
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # the worker's, in front of an installed package
         try:
-            command = [sys.executable, __file__, "--worker", work, "--device", options.device]
+            command = [sys.executable, __file__, "--worker", work, "--device", options.device, "--root", str(root)]
             return Contestant(label, command, threads=1)
         finally:
             os.environ["PYTHONPATH"] = before or ""
 
     rounds = options.rounds or ROUNDS[options.device]
-    cases = []
+    about = {"commit": options.commit or revision(), "device": options.device}
+    about |= {"other": options.other, "other_commit": options.other_commit}
+    known = kept(options.out, about).get("cases", {})
+    asked: dict[str, tuple[dict[str, tuple[Path, str]], list[tuple[str, str]]]] = {}
     for work in ON[options.device] if options.work is None else options.work:
-        sides = {"this": HERE, "this again": HERE}
-        if options.other is not None:
-            sides["other"] = Path(options.other).resolve()
-        results = compete([enter(label, root, work) for label, root in sides.items()], rounds)
-        raw = {label: [each["steps_per_second"] for each in found] for label, found in results.items()}
-        pairs = [("this", other) for other in raw if other != "this"]
-        cases.append(Case(work, "steps/s", raw, pairs))
+        pairs = [("this", other) for other in sides if other != "this"]
+        asked[work] = {label: (root, work) for label, root in sides.items()}, pairs
     if not options.work and options.device == "cpu":
-        results = compete([enter(name, HERE, name) for name in ("term", "no_term")], rounds)
-        raw = {label: [each["steps_per_second"] for each in found] for label, found in results.items()}
-        cases.append(Case("an update of PPO with a further term", "steps/s", raw, [("term", "no_term")]))
-    report(options.out, "against", cases)
+        entrants = {name: (HERE, name) for name in ("term", "no_term")}
+        asked["an update of PPO with a further term"] = entrants, [("term", "no_term")]
+    cases: list[Case] = []
+    for name, (entrants, pairs) in asked.items():
+        raw = known.get(name, {}).get("raw", {})
+        if set(raw) != set(entrants):
+            raw = {label: [] for label in entrants}
+        case = Case(name, "steps/s", raw, pairs)
+
+        def note(found: dict[str, dict[str, float]], case: Case = case) -> None:
+            for label, row in found.items():
+                case.raw[label].append(row["steps_per_second"])  # type: ignore[attr-defined]
+            known[case.name] = case.result()
+            if options.out:
+                keep(options.out, {"benchmark": "against", "machine": machine(), **about, "cases": known})
+
+        left = rounds - min(map(len, raw.values()))
+        if left > 0:
+            compete([enter(label, root, work) for label, (root, work) in entrants.items()], left, note=note)
+        cases.append(case)
+    show(cases)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ given, or trained here (`--train`), 1,000 episodes of the deterministic policy o
 own: two-sample tests (Kolmogorov-Smirnov) of return and length, asked p >= 0.01 of both, and the ratio of the mean
 returns, asked within 5 %.
 `starts`: `walker/run` and `humanoid/run` draw other numbers on Warp, from the same distribution. With fewer than 256
-instances torch compiles nothing.
+instances torch compiles nothing. Tasks and policies that `--out` holds are not done again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -181,24 +182,28 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS))
     given = parser.parse_args()
-    results = Results("warp_agreement", given)
-    flight = smooth(given.device, given.instances, given.steps)
-    results.note(smooth=flight)
-    tasks: dict[str, Any] = {}
+    results = Results("warp_agreement", given, ("tasks", "run"))
+    if not results.held("smooth"):
+        results.note(smooth=smooth(given.device, given.instances, given.steps))
+    flight = results.held("smooth")
     for id in given.tasks:
-        tasks[id] = first_steps(id, TASKS[id], given.device, given.instances, 10)
-        results.note(tasks=tasks)
-    drawn = {id: starts(id, given.device, 16 * given.instances) for id in given.tasks if id.endswith("/run")}
-    results.note(starts=drawn)
-    policies = []
-    for run in given.run:
-        policies.append(of_run(run, given.device, given.episodes))
-        results.note(policies=policies)
+        if id not in results.held("tasks"):
+            found = first_steps(id, TASKS[id], given.device, given.instances, 10)
+            results.note(tasks=results.held("tasks") | {id: found})
+        if id.endswith("/run") and id not in results.held("starts"):
+            drawn = starts(id, given.device, 16 * given.instances)
+            results.note(starts=results.held("starts") | {id: drawn})
+    todo: dict[str, Callable[[], dict[str, Any]]] = {
+        run: partial(of_run, run, given.device, given.episodes) for run in given.run
+    }
     for simulator, (instances, steps) in zip(("warp", "mujoco"), batched(given.train, 2), strict=False):
-        policies.append(trained(given, simulator, instances, steps))
-        results.note(policies=policies)
+        todo[f"trained on {simulator}"] = partial(trained, given, simulator, instances, steps)
+    for name, play in todo.items():
+        if name not in results.held("policies"):
+            results.note(policies=results.held("policies") | {name: play()})
     good = max(flight["share of qpos"], flight["share of qvel"]) <= SMOOTH
-    for each in policies:
+    for name in todo:
+        each = results.held("policies")[name]
         good &= abs(each["return"]["ratio"] - 1.0) <= RATIO
         good &= all(each[name]["p"] >= LEAST_P for name in ("return", "length"))
     return 0 if good else 1

@@ -6,12 +6,18 @@ On a GPU a resumed run goes on from the same physical state and not bit for bit 
 be asked is whether its return is another one. Each seed is trained twice: in peace, and killed by SIGKILL at a random
 moment between a fifth and four fifths of the way, then begun again by the same command. Asked: returns of the last
 evaluation do not differ (two-sided permutation test over all ways to share them out, p >= 0.05), and no killed run
-ends more than 10 % below the mean of the others. A second call with the same `--work` goes on with what is not done.
+ends more than 10 % below the mean of the others.
+
+A second call with the same `--work` goes on with what is not done. A run that was to be left in peace and was stopped
+all the same begins anew; one that was to be killed is resumed once more. Fifteen processes begin here, and none of
+them waits for torch's compiler: TORCHDYNAMO_DISABLE is 1 for them, unless it is set already, and what would be compiled
+is recorded as it is written.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import statistics
@@ -23,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from _provenance import let_children_import
+from _rounds import keep, kept, revision
 from _warp import Results, options
 from precision_parity import p_value
 
@@ -36,19 +43,28 @@ def trained(given: Any, seed: int, kill_at: float | None) -> dict[str, Any]:
     work = Path(given.work).resolve()
     run = work / f"{'in_peace' if kill_at is None else 'killed'}_{seed}"
     moment = work / f"{run.name}.steps"  # is there when it has been killed
+    ended = work / f"{run.name}.json"
     command = [sys.executable, "-m", "gaitway", "train", "--or-resume", "--quiet", f"experiment={given.preset}"]
     command += [f"device={given.device}", f"seed={seed}", f"run_dir={run}", f"total_steps={given.steps}"]
     command += [f"checkpoints.interval={given.steps // CHECKPOINTS}", "evaluation.interval=0", "preflight=false"]
     command += ["logging.code=none", *given.changes]
+    source = {"commit": given.commit or revision(), "command": command}
+    if known := kept(ended, source):
+        return known["row"]
     began = time.monotonic()
-    if kill_at is not None and not moment.exists():
+    if kill_at is None:
+        shutil.rmtree(run, ignore_errors=True)  # what a call before this one has begun was disturbed
+    elif not moment.exists():
         moment.write_text(str(killed(command, run, kill_at * given.steps)))
     with (work / f"{run.name}.log").open("ab") as log:
         subprocess.run(command, check=True, stdout=log, stderr=log)
     last = json.loads((run / "summary.json").read_text())["last"]
-    kept = {name: round(last[name], 4) for name in ("return", "velocity_rmsd", "fell") if name in last}
-    at = int(moment.read_text()) if moment.exists() else None
-    return {"killed at": at, "seconds": round(time.monotonic() - began, 1), **kept}
+    row: dict[str, Any] = {"killed at": None if kill_at is None else int(moment.read_text())}
+    row |= {"seconds": round(time.monotonic() - began, 1)}
+    names = [name for name in ("return", "velocity_rmsd", "fell") if last.get(name) is not None]
+    row |= {name: round(last[name], 4) for name in names}
+    keep(ended, source | {"row": row})
+    return row
 
 
 def killed(command: Sequence[str], run: Path, steps: float) -> int:
@@ -88,6 +104,7 @@ def main() -> int:
     given = parser.parse_args()
     Path(given.work).mkdir(parents=True, exist_ok=True)
     let_children_import()
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     results = Results("warp_kills", given)
     rows: dict[str, dict[str, Any]] = {"in peace": {}, "killed": {}}
     for seed in given.seeds:

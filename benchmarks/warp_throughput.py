@@ -7,7 +7,8 @@ environment), recorded as one CUDA graph: the same physics as in the environment
 `environment`: `env.step` with actions of a fixed set. `ppo`: whole iterations of the preset, compilation and recording
 apart. `threads`: the same task on MuJoCo's batch. Rounds take turns between `bare` and `environment`; medians. Memory
 is what the device has less of than before. Sizes of `--compiled` run as training does, others are recorded without
-torch's compiler, which takes minutes for each of them.
+torch's compiler, which takes minutes for each of them. `refused` says what could not be recorded, asked when everything
+has been called often enough. Sizes that `--out` holds whole are not measured again.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ import torch
 from _warp import Clock, Results, config_of, learn, options, runner_of
 
 from gaitway.cli.build import build_env
-from gaitway.core.execution import Execution, ExecutionConfig
+from gaitway.core.execution import WARM_UP_CALLS, Execution, ExecutionConfig
 from gaitway.envs import mujoco_warp
-from gaitway.envs.mujoco_warp import WORTH_COMPILING, WarpEnv
+from gaitway.envs.mujoco_warp import DERIVE_EVERY, WORTH_COMPILING, WarpEnv
 from gaitway.envs.warp_worlds import Worlds
 
 WANTED_ENVIRONMENT, WANTED_PPO = 0.9, 0.7
+STEPS_UNTIL_RECORDED = {"cuda": (WARM_UP_CALLS + 1) * DERIVE_EVERY, "cpu": 2}
+"""So that constants, which are computed every so many steps, are recorded as well before anything is timed."""
 
 
 class Bare:
@@ -68,11 +71,10 @@ def made(config: Any, compiled: bool) -> tuple[WarpEnv, dict[str, Any]]:
     assert isinstance(env, WarpEnv)
     began = clock.seconds()
     action = torch.zeros(env.num_envs, *env.spec.action.shape, device=env.device)
-    for _ in range(16):
+    for _ in range(STEPS_UNTIL_RECORDED[config.device]):
         env.step(action)
     seconds = {"made s": round(began, 1), "compiled and recorded s": round(clock.seconds() - began, 1)}
-    refused = [program.refused for program in (*env._programs, env._derive) if program.refused]
-    return env, {**seconds, "refused": refused, "memory GiB": round(before - free(config.device), 2)}
+    return env, {**seconds, "memory GiB": round(before - free(config.device), 2)}
 
 
 def physics(env: WarpEnv, rounds: int, steps: int) -> dict[str, Any]:
@@ -98,8 +100,11 @@ def physics(env: WarpEnv, rounds: int, steps: int) -> dict[str, Any]:
             figures["environment"].append(1e3 * other)
     count, counts, capacity = env.num_envs, env.counts(), env.capacity
     medians = {name: statistics.median(values) for name, values in figures.items()}
+    programs = (*env._programs, env._derive, bare.program)
     return {
         "instances": count,
+        "refused": [program.refused for program in programs if program.refused],
+        "recorded": sum(program.is_recorded for program in programs),
         "milliseconds": figures,
         **{f"{name} steps/s": round(1e3 * count / value) for name, value in medians.items()},
         "environment of bare": round(medians["bare"] / medians["environment"], 3),
@@ -175,9 +180,11 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--mode", default="compiled_captured", help="execution.mode of the updates at --compiled sizes")
     given = parser.parse_args()
-    results = Results("warp_throughput", given)
-    rows: dict[str, Any] = {}
+    results = Results("warp_throughput", given, ("sizes",))
+    rows: dict[str, Any] = results.held("rows")
     for size in given.sizes:
+        if "ppo of environment" in rows.get(str(size), {}):
+            continue
         compiled = size in given.compiled
         mode = given.mode if compiled or given.device == "cpu" else "captured"
         changes = (f"env.num_envs={size}", f"execution.mode={mode}", "evaluation.interval=0")
@@ -188,8 +195,9 @@ def main() -> int:
         if given.device == "cuda":
             torch.cuda.empty_cache()
     small = given.device == "cpu"
-    config = config_of(given.preset, given.device)
-    results.note(batch=threads(config, 8 if small else 4096, 3 if small else 20))
+    if not results.held("batch"):
+        config = config_of(given.preset, given.device)
+        results.note(batch=threads(config, 8 if small else 4096, 3 if small else 20))
     row = rows.get("4096", {})
     good = (
         row.get("environment of bare", 0.0) >= WANTED_ENVIRONMENT and row.get("ppo of environment", 0.0) >= WANTED_PPO

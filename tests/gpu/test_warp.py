@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from gaitway import make_env
+from gaitway.core.execution import WARM_UP_CALLS
 from gaitway.envs import warp_worlds
-from gaitway.envs.mujoco_warp import WarpEnv
+from gaitway.envs.mujoco_warp import DERIVE_EVERY, WarpEnv
 from gaitway.envs.tasks import NATIVE_TASKS
+from gaitway.envs.warp_worlds import CONSTANTS
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -83,6 +85,34 @@ def test_nobody_waits_in_a_step():
                 env.step(action)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+        env.check_workers()
+
+
+def test_constants_are_recorded_and_nobody_waits_for_them():
+    """They follow from masses every `DERIVE_EVERY` steps: `WARM_UP_CALLS` times as written, then as a recording."""
+    with made("auto", 64, randomise={"enabled": True}) as env:
+        assert env._tensors.derives
+        until_recorded = (WARM_UP_CALLS + 1) * DERIVE_EVERY
+        for action in actions(env, until_recorded):
+            env.step(action)
+        assert env._derive.refused is None
+        assert env._derive.is_recorded
+        given = actions(env, DERIVE_EVERY + 4)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for action in given:
+                env.step(action)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert until_recorded + len(given) >= 130
+        assert env._since == 4, "constants were computed anew in between"
+        own = env._simulation().own
+        env._derive()
+        recorded = {name: own[name].clone() for name in CONSTANTS if name in own}
+        env._derive_constants()
+        for name, value in recorded.items():
+            torch.testing.assert_close(value, own[name], rtol=1e-4, atol=1e-6)
         env.check_workers()
 
 
