@@ -177,12 +177,32 @@ def test_extras_that_are_none_at_first_are_none():
     env.extras = None
     TensorEnv(env, "rsl/mass").step(RIGHT)
 
-    class OldReset(RslRl):
+    class NumberReset(RslRl):
         def reset(self):
-            return super().reset()[0], None
+            return super().reset()[0], 3
 
-    with pytest.raises(UserCodeError, match="reset of rsl/mass returned a NoneType in the place of extras"):
-        TensorEnv(OldReset(4), "rsl/mass").reset(0)
+    with pytest.raises(UserCodeError, match="reset of rsl/mass returned a int in the place of extras"):
+        TensorEnv(NumberReset(4), "rsl/mass").reset(0)
+
+
+@pytest.mark.parametrize("has_privileged", [True, False])
+def test_a_reset_in_the_manner_of_legged_gym(has_privileged):
+    """Observations and privileged ones, or None in their place."""
+
+    class LeggedGym(Parkour):
+        def get_privileged_observations(self):
+            return super().get_privileged_observations() if has_privileged else None
+
+        def reset(self):
+            super().reset()
+            return self.get_observations(), self.get_privileged_observations()
+
+    env = TensorEnv(LeggedGym(4), "legged/mass")
+    obs = env.reset(0)
+    assert ("critic" in obs) == has_privileged
+    known = TensorEnv(Parkour(4), "parkour/mass").reset(0)
+    assert all(torch.equal(value, known[name]) for name, value in obs.items())
+    assert env.step(RIGHT).obs.keys() == obs.keys()
 
 
 def test_segments_are_groups_and_components():

@@ -302,8 +302,10 @@ class TensorEnv(ForeignEnv):
                 )
             return self._groups(self.env.get_observations(), {})
         said = self.env.reset()
-        obs, extras = said if isinstance(said, tuple) else (said, {})
-        return self._groups(obs, self._told(extras, "reset"))
+        obs, more = said if isinstance(said, tuple) and len(said) == 2 else (said, {})
+        if more is None or isinstance(more, Tensor):  # legged_gym's: (obs, privileged obs)
+            return self._groups(obs, {}, more)
+        return self._groups(obs, self._told(more, "reset"))
 
     def _advance(self, action: Tensor) -> Outcome:
         if self._clip is not None:
