@@ -73,18 +73,22 @@ def test_recorded_steps_follow_what_a_robot_is_told():
             assert command is None or torch.allclose(told[0].cpu(), torch.tensor(command))
 
 
+def step_without_waiting(env, given):
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for action in given:
+            env.step(action)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_nobody_waits_in_a_step():
     with made("auto", 64) as env:
         given = actions(env, 10)
         for action in given:
             env.step(action)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for action in given:
-                env.step(action)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        step_without_waiting(env, given)
         env.check_workers()
 
 
@@ -98,13 +102,7 @@ def test_constants_are_recorded_and_nobody_waits_for_them():
         assert env._derive.refused is None
         assert env._derive.is_recorded
         given = actions(env, DERIVE_EVERY + 4)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for action in given:
-                env.step(action)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        step_without_waiting(env, given)
         assert until_recorded + len(given) >= 130
         assert env._since == 4, "constants were computed anew in between"
         own = env._simulation().own

@@ -87,7 +87,7 @@ class SwitchingPolicy(StatefulPolicy, SoftActorCritic):
         )
 
     def make_critics(self, inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Module:
-        """First critic of every member, second critic of every member, ...; all start at 0."""
+        """First critic of every member, second critic of every member, ..."""
         stacked = self.config.critics * self.config.members
         return make_critics(self.config, inputs, outputs, generator, last_init=[self.config.critics_start] * stacked)
 
