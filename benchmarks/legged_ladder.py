@@ -10,8 +10,8 @@ grid, 120 episodes: `gait_params` passes with a velocity RMSD of at most 0.12 m/
 from nothing, with `--device cuda`: 0.25 m/s, falls in at most 5 %, in at most 540 s. `walker`, `humanoid`, `amp_trot`,
 `g1`, `h1`, `t1` (humanoids of others, from nothing; `gaitway[robots]`) and `velocity` on the CPU: figures alone.
 `--seconds` ends a training early, `--set` changes keys of the presets, and `--bare` measures beside each run what the
-simulator alone makes with as many instances and threads, as `legged_stepping` does. `seconds` is `time/seconds` of the
-run; `cpu_seconds` are those of the whole process, start and evaluation included, which others on the machine hardly
+simulator alone makes of the motion of its policy, with as many instances and threads. `seconds` is `time/seconds` of
+the run; `cpu_seconds` are those of the whole process, start and evaluation included, which others on the machine hardly
 change. `--out` keeps the parts that the file has, and adds that of this command.
 
 `--twins` trains, with the first seed, those that have one mistake and must not pass, in whatever time. They learn with
@@ -27,9 +27,11 @@ import dataclasses
 import json
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,18 +39,17 @@ from typing import Any
 import torch
 from _provenance import let_children_import
 from _rounds import keep, machine, revision, versions
-from legged_stepping import bare_rate
+from legged_stepping import bare, bare_seconds, noted_controls
 from torch import Tensor
 
 from gaitway import load, make_env
-from gaitway.cli.build import load_policy
+from gaitway.cli.build import build_env, load_policy
 from gaitway.cli.open_run import open_run
 from gaitway.core.signals import EXIT_REQUEUE
 from gaitway.envs.legged.actions import Actions
 from gaitway.envs.legged.frame import Frame
 from gaitway.envs.legged.rewards import Rewards
 from gaitway.envs.mujoco_batch import MujocoBatchEnv
-from gaitway.envs.tasks.legged.making import make_legged
 from gaitway.envs.tasks.legged.task import LeggedTask
 from gaitway.envs.vec_env import Step, VecEnv
 from gaitway.envs.wrappers import Wrapper, innermost
@@ -151,18 +152,35 @@ def trained(rung: str, seed: int, changes: list[str], folder: Path, options: arg
     return run
 
 
-def beside_bare(run: Path) -> dict[str, float]:
-    """Steps a second of the run's iterations and of the simulator alone, with as many instances and threads."""
+def beside_bare(run: Path, steps: int = 25, rounds: int = 5) -> dict[str, float]:
+    """Steps a second of the run's iterations, of its environment under the policy, and of the simulator alone, which
+    makes the same motion again with as many instances and threads."""
     _, config = open_run(str(run))
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    rate = max((row for row in rows if "time/steps_per_second" in row), key=lambda row: row["step"])
-    task, count = make_legged(config.env.id, dict(config.env.options)), config.env.num_envs
-    env = MujocoBatchEnv(task, count, num_threads=config.env.num_threads)
-    env.step(torch.zeros(count, *env.spec.action.shape))
-    alone = bare_rate(task, config.env.num_threads, count)
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rate = max((row for row in logged if "time/steps_per_second" in row), key=lambda row: row["step"])
+    threads, count = config.env.num_threads, config.env.num_envs
+    loaded = load(run, "last")
+    env = build_env(config)
+    task = task_of(env)
+    obs = env.reset(0)
+    rates: dict[str, list[float]] = {"environment": [], "bare": []}
+    for number in range(rounds + 1):
+        start, spent = task.batch.state.copy(), 0.0
+        with noted_controls(task) as controls:
+            for _ in range(steps):
+                action = loaded.act(obs)
+                began = time.perf_counter()
+                obs = env.step(action).obs
+                spent += time.perf_counter() - began
+        seconds = bare_seconds(task, bare(task, threads, start), controls)
+        if number:  # the first ones land on their feet
+            rates["environment"].append(count * steps / spent)
+            rates["bare"].append(count * steps / seconds)
     env.close()
-    made = rate["time/steps_per_second"]
-    return {"steps_per_second": round(made), "bare_steps_per_second": round(alone), "of_bare": round(made / alone, 3)}
+    made = {"steps_per_second": rate["time/steps_per_second"]}
+    made |= {f"{name}_steps_per_second": statistics.median(each) for name, each in rates.items()}
+    share = made["steps_per_second"] / made["bare_steps_per_second"]
+    return {name: round(value) for name, value in made.items()} | {"of_bare": round(share, 3)}
 
 
 def cpu_seconds() -> float:

@@ -2,10 +2,11 @@
 
     OMP_NUM_THREADS=1 gaitway bench legged_stepping --out benchmarks/results/legged_stepping.json
 
-256 instances, precomputed actions, rounds that take turns, medians and ratios within a round. `bare` writes targets and
-steps the batch with the same models, stage and bound fields, casts the rays of a fifth of the depth images, and resets
-nothing. `restarts` is what it costs to begin a tenth of the episodes anew, as a share of a step. With several numbers
-of `--threads` the first one is judged, and `by_threads` has all of them.
+256 instances, precomputed actions, rounds that take turns, medians and ratios within a round. `bare` makes the motion
+of the environment again: it writes the same controls and steps the batch from the same states, with the same models,
+stage and bound fields, casts the rays of a fifth of the depth images, and resets nothing. `restarts` is what it costs
+to begin a tenth of the episodes anew, as a share of a step. With several numbers of `--threads` the first one is
+judged, and `by_threads` has all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -50,21 +52,25 @@ def bare(task: LeggedTask, threads: int, start: np.ndarray) -> Batch:
     return batch
 
 
-def bare_rate(task: LeggedTask, threads: int, instances: int, steps: int = 25, rounds: int = 5) -> float:
-    """Steps a second of the simulator alone from the present states of a task; the median of `rounds`."""
-    start = task.batch.state.copy()
-    batch = bare(task, threads, start)
+@contextmanager
+def noted_controls(task: LeggedTask) -> Iterator[list[np.ndarray]]:
+    """The controls [B, nu] of every step that is made meanwhile, as physics gets them."""
+    controls: list[np.ndarray] = []
+    task.before_step = lambda: controls.append(task.ctrl.copy())  # type: ignore[method-assign]
+    try:
+        yield controls
+    finally:
+        del task.before_step  # type: ignore[method-assign]
+
+
+def bare_seconds(task: LeggedTask, batch: Batch, controls: Sequence[np.ndarray]) -> float:
+    """How long the simulator alone takes for steps under `controls`, from the present states of `batch`."""
     ctrl = batch.bind("ctrl")
-    targets = task.view.pose + 0.05 * np.random.default_rng(0).standard_normal((steps, instances, task.model.nu))
-    rates = []
-    for _ in range(rounds):
-        batch.state[:] = start
-        started = time.perf_counter()
-        for target in targets:
-            ctrl[:] = target
-            batch.step(nstep=task.frame_skip, stage=task.stage)
-        rates.append(instances * steps / (time.perf_counter() - started))
-    return statistics.median(rates)
+    began = time.perf_counter()
+    for each in controls:
+        ctrl[:] = each
+        batch.step(nstep=task.frame_skip, stage=task.stage)
+    return time.perf_counter() - began
 
 
 def camera_rays(task: LeggedTask) -> tuple[np.ndarray, np.ndarray] | None:
@@ -85,7 +91,6 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
         env.step(action)
     batch = bare(task, threads, task.batch.state)
     ctrl = batch.bind("ctrl")
-    targets = task.view.pose + 0.05 * np.random.default_rng(0).standard_normal((steps, INSTANCES, task.model.nu))
     rows = np.arange(0, INSTANCES, 10, dtype=np.int32)
     rays = camera_rays(task)
     found: dict[str, list[float]] = {"environment": [], "bare": [], "restart": []}
@@ -93,19 +98,20 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
         for name in task.expanded:
             batch.expand(name)[:] = task.batch.expand(name)
         batch.set_const()
-        batch.state[:] = task.batch.state  # robots on their feet in both
+        batch.state[:] = task.batch.state
+        with noted_controls(task) as controls:
+            started = clock()
+            for action in actions:
+                env.step(action)
+            found["environment"].append((clock() - started) / steps)
         started = clock()
-        for number, target in enumerate(targets):
-            ctrl[:] = target
+        for number, each in enumerate(controls):
+            ctrl[:] = each
             batch.step(nstep=task.frame_skip, stage=task.stage)
             if rays is not None:
                 due = np.arange(number % 5, INSTANCES, 5, dtype=np.int32)
-                batch.ray(*(each[due] for each in rays), geomgroup=TERRAIN_GROUP, ids=due)
+                batch.ray(*(part[due] for part in rays), geomgroup=TERRAIN_GROUP, ids=due)
         found["bare"].append((clock() - started) / steps)
-        started = clock()
-        for action in actions:
-            env.step(action)
-        found["environment"].append((clock() - started) / steps)
         started = clock()
         env._follow_up(rows, dict(env._buffers.obs))
         found["restart"].append(clock() - started)
