@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -301,3 +301,29 @@ def test_fused_memories_equal_the_plain_ones(kind: str, layers: int) -> None:
         results[device] = [out.detach().cpu(), *(gradient.cpu() for gradient in gradients)]
     for name, one, other in zip(["out", "x", "state", *names], results["cpu"], results["cuda"], strict=True):
         assert torch.allclose(one, other, atol=1e-6, rtol=1e-6), name
+
+
+def test_the_first_replay_draws_as_eagerly_on_a_gpu_that_others_keep_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch begins a recording by resetting the place of its generators, on the stream of the recording. Here that
+    happens late, while the first replay, on another stream, is about to draw."""
+    generator = torch.Generator("cuda").manual_seed(1)
+    twin = torch.Generator("cuda").manual_seed(1)
+    out = torch.zeros(1000, device="cuda")
+
+    def draw() -> None:
+        torch.cuda._sleep(200_000_000)
+        out.normal_(generator=generator)
+
+    execution = Execution(ExecutionConfig("captured"), "cuda")
+    program, synchronize = execution.program(draw, "a draw", [generator]), torch.cuda.synchronize
+
+    def busy(*arguments: Any) -> None:  # the last thing before a recording begins
+        synchronize(*arguments)
+        with torch.cuda.stream(execution._stream):
+            torch.cuda._sleep(100_000_000)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", busy)
+    for number in range(5):
+        program()
+        assert torch.equal(out, torch.empty(1000, device="cuda").normal_(generator=twin)), number
+    assert program.is_recorded

@@ -190,6 +190,8 @@ class Program:
             torch.cuda.synchronize(execution.device)
             try:
                 self._parts = _Recording(self.generators).of(self.function, execution._stream)
+                # a recording begins by writing the generators' state on its stream, a replay by writing it on this one
+                torch.cuda.current_stream(execution.device).wait_stream(execution._stream)
             except Exception as error:  # whatever the function does that a graph cannot hold
                 for generator, state in zip(touched, states, strict=True):
                     generator.graphsafe_set_state(state)
