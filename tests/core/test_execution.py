@@ -57,6 +57,27 @@ def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(caplog):
     assert len([r for r in caplog.records if "cannot be compiled and runs as it is" in r.message]) == 1
 
 
+def test_a_compiler_that_fails_on_large_kernels_is_asked_for_smaller_ones(caplog, monkeypatch):
+    asked, compile_ = [], torch.compile
+
+    def fails_on_large_kernels(function, *, options, **how):
+        asked.append(options)
+
+        def fail(*arguments):
+            raise RuntimeError("PassManager::run failed")
+
+        return fail if options is None else compile_(function, options=options, **how)
+
+    monkeypatch.setattr(torch, "compile", fails_on_large_kernels)
+    function = Execution(ExecutionConfig("compiled")).compiled(lambda x: (2.0 * x).sin())
+    with caplog.at_level(logging.WARNING, "gaitway"):
+        for _ in range(3):
+            assert torch.allclose(function(torch.ones(5)), torch.tensor(2.0).sin())
+    assert asked == [None, {"max_fusion_size": 24}]
+    assert function._proven
+    assert "cannot be compiled" not in caplog.text
+
+
 def test_an_error_of_a_compiled_function_keeps_its_own_words():
     def wrong(x):
         raise ValueError("use a positive number")

@@ -29,6 +29,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 WARM_UP_CALLS = 2
 """Eager calls before a recording: the first makes what is made lazily, the second finds everything in place."""
 
+SMALLER_KERNELS = 24
+"""Operations that a kernel may hold where the compiler failed with as many as it likes (64): Triton 3.6 cannot make the
+largest one of a step of legged robots on Warp."""
+
 _making = threading.Lock()  # recordings and compilations: one at a time in a process
 FUSES_PRODUCTS = False
 """Whether `nn/fused_dense.py` takes the place of plain layers in compiled programs in TF32. Off until its kernels
@@ -181,7 +185,8 @@ class Program:
         current.wait_stream(stream)
 
     def _record(self) -> None:
-        execution = self.execution
+        execution, stream = self.execution, self.execution._stream
+        assert stream is not None
         # a failed recording leaves generators in the midst of it; the global one takes part in every recording
         index = torch.cuda.current_device() if execution.device.index is None else execution.device.index
         touched = (*self.generators, torch.cuda.default_generators[index])
@@ -189,9 +194,9 @@ class Program:
         with _making, execution.numerics():
             torch.cuda.synchronize(execution.device)
             try:
-                self._parts = _Recording(self.generators).of(self.function, execution._stream)
+                self._parts = _Recording(self.generators).of(self.function, stream)
                 # a recording begins by writing the generators' state on its stream, a replay by writing it on this one
-                torch.cuda.current_stream(execution.device).wait_stream(execution._stream)
+                torch.cuda.current_stream(execution.device).wait_stream(stream)
             except Exception as error:  # whatever the function does that a graph cannot hold
                 for generator, state in zip(touched, states, strict=True):
                     generator.graphsafe_set_state(state)
@@ -268,7 +273,7 @@ class _Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._fast: Callable[..., Any] | None = torch.compile(_with_own_code(function), dynamic=False, fullgraph=True)
+        self._fast: Callable[..., Any] | None = _compile(function)
         self._proven = False
 
     def __call__(self, *arguments: Any) -> Any:
@@ -277,14 +282,22 @@ class _Compiled:
         if self._proven:
             return self._fast(*arguments)
         with _making:
-            try:
-                result = self._fast(*arguments)
-                self._proven = True
-                return result
-            except Exception as error:
-                log.warning("%s cannot be compiled and runs as it is: %s", _name(self.function), _first_line(error))
-                self._fast = None
+            for kernels in ("whole", "smaller"):
+                if kernels == "smaller":
+                    self._fast = _compile(self.function, {"max_fusion_size": SMALLER_KERNELS})
+                try:
+                    result = self._fast(*arguments)
+                    self._proven = True
+                    return result
+                except Exception as error:
+                    failed = _first_line(error)
+            log.warning("%s cannot be compiled and runs as it is: %s", _name(self.function), failed)
+            self._fast = None
         return self.function(*arguments)  # an error of the function itself shows here, in its own words
+
+
+def _compile(function: Callable[..., Any], options: dict[str, Any] | None = None) -> Callable[..., Any]:
+    return torch.compile(_with_own_code(function), dynamic=False, fullgraph=True, options=options)
 
 
 def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
