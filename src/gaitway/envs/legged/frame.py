@@ -23,6 +23,8 @@ FEW = 4
 SOFT = 0.9
 """Share of a joint's range that is free of penalties."""
 Parts = TypeVar("Parts")
+Columns = Tensor | slice
+"""Of qpos or qvel: a slice where they stand side by side, of which no copy is made."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,9 @@ class RobotTensors:
     """Columns of qpos: (first,) of a free joint, or x, z, pitch."""
     root_velocity: tuple[int, ...]
     num_velocities: int
-    positions: Tensor
-    velocities: Tensor
-    """Columns of qpos and qvel [A]."""
+    positions: Columns
+    velocities: Columns
+    """Of qpos and qvel [A]."""
     foot_geoms: int
     links: int
     trunks: int

@@ -12,7 +12,7 @@ import torch
 
 from gaitway.envs.legged.actions import Actions
 from gaitway.envs.legged.config import LeggedConfig
-from gaitway.envs.legged.frame import RobotTensors
+from gaitway.envs.legged.frame import Columns, RobotTensors
 from gaitway.envs.legged.gaits import OFFSETS, Gait
 from gaitway.envs.legged.kinematics import FootChains
 from gaitway.envs.robots.legged import LeggedRobot, LeggedView, RobotError
@@ -41,7 +41,9 @@ def robot_tensors(view: LeggedView, action_scale: float | None = None) -> RobotT
     if starts.tolist() != [0, *np.cumsum(sizes)[:-1].tolist()]:
         raise RobotError(f"sensors of {legged.name} are not where they should be; build its model from its spec()")
 
-    def whole(array: np.ndarray) -> torch.Tensor:
+    def columns(array: np.ndarray) -> Columns:
+        if len(array) and (np.diff(array) == 1).all():
+            return slice(int(array[0]), int(array[-1]) + 1)
         return torch.from_numpy(np.array(array, dtype=np.int64))
 
     def floats(array: Any) -> torch.Tensor:
@@ -55,8 +57,8 @@ def robot_tensors(view: LeggedView, action_scale: float | None = None) -> RobotT
         root_position=view.root[1],
         root_velocity=view.root[2],
         num_velocities=model.nv,
-        positions=whole(view.positions),
-        velocities=whole(view.velocities),
+        positions=columns(view.positions),
+        velocities=columns(view.velocities),
         foot_geoms=view.foot_contacts.shape[1],
         links=len(view.link_contacts),
         trunks=len(view.trunk_contacts),
