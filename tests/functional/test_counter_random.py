@@ -7,7 +7,19 @@ import math
 import pytest
 import torch
 
-from gaitway.functional.counter_random import FIRST, GOLDEN, SECOND, WORD, fold, mix, random_bits, signed, uniform
+from gaitway.functional.counter_random import (
+    BITS,
+    FIRST,
+    GOLDEN,
+    SECOND,
+    WORD,
+    fold,
+    mix,
+    normal_of,
+    random_bits,
+    signed,
+    uniform,
+)
 
 
 def mixed(word: int) -> int:
@@ -88,3 +100,25 @@ def test_numbers_are_uniform_and_neighbours_are_independent(twin: bool) -> None:
         together = abs(chi_square((cells[0] * 16 + cells[1] + 0.5) / 256, 256))
         worst = max(worst, abs(correlation), together)
     assert (worst > 6.0) == twin
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normal_numbers_are_finite_at_both_ends_and_symmetric(dtype: torch.dtype) -> None:
+    places = torch.tensor([0, 1, 2 ** (BITS - 2), 2 ** (BITS - 1) - 1], dtype=dtype)
+    low = normal_of(places * 2.0**-BITS)
+    high = normal_of((2**BITS - 1 - places) * 2.0**-BITS)
+    assert torch.isfinite(high).all()
+    torch.testing.assert_close(low, -high, rtol=0, atol=0)
+    assert float(high[0]) == pytest.approx(
+        5.42, abs=0.005
+    )  # below it lie all but 2^-25 = 3e-8 of a normal distribution
+    assert high[0] > high[1]
+
+
+def test_normal_numbers_have_the_quantiles_of_a_normal_distribution() -> None:
+    numbers = normal_of(uniform(torch.arange(20_000), 10, torch.float32)).flatten().double()
+    assert abs(numbers.mean()) < 4 / math.sqrt(len(numbers))
+    assert abs(numbers.square().mean() - 1) < 4 * math.sqrt(2 / len(numbers))
+    for limit, share in ((-1.96, 0.025), (-1.0, 0.158655), (0.5, 0.691462), (2.326, 0.98999)):
+        found = float((numbers < limit).double().mean())
+        assert abs(found - share) < 4 * math.sqrt(share * (1 - share) / len(numbers)), limit

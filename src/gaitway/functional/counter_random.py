@@ -8,6 +8,7 @@ the time on the CPU.
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -56,6 +57,13 @@ def uniform(key: Words, count: int, dtype: torch.dtype = torch.float64) -> Words
         return words.to(dtype).mul_(2.0**-BITS)
     numbers: np.ndarray = words.astype(np.float32 if dtype == torch.float32 else np.float64)
     return numbers * 2.0**-BITS
+
+
+def normal_of(numbers: torch.Tensor) -> torch.Tensor:
+    """Uniform numbers as standard normal ones, all of them finite."""
+    # from -1 to 1 they are multiples of 2^(1 - BITS); half of one keeps them off both ends, and float32 has room for it
+    # there. Added to the uniform numbers themselves it would be rounded up to the end, one time in 2^BITS.
+    return math.sqrt(2.0) * torch.erfinv((2.0 * numbers - 1.0) + 2.0**-BITS)
 
 
 def _shifted(word: Words, bits: int) -> Words:

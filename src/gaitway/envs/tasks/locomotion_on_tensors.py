@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,12 +12,10 @@ from gaitway.envs.robots.robot import Robot
 from gaitway.envs.tensor_task import TensorTask
 from gaitway.envs.vec_env import Observation
 from gaitway.envs.warp_worlds import WarpError, Worlds
+from gaitway.functional.counter_random import normal_of
 
 if TYPE_CHECKING:
     from gaitway.envs.tasks.locomotion import LocomotionTask
-
-TAIL = 2.0**-25
-"""Uniform numbers are multiples of 2^-24: half of one keeps normal numbers finite."""
 
 
 class LocomotionOnTensors(TensorTask):
@@ -49,8 +46,7 @@ class LocomotionOnTensors(TensorTask):
         if first is not None:
             turn = qpos[:, first : first + 4]
             qpos[:, first : first + 4] = turn / turn.square().sum(1, keepdim=True).sqrt()
-        normal = math.sqrt(2.0) * torch.erfinv(2.0 * (uniform[:, robot.nq :] + TAIL) - 1.0)
-        return {"qpos": qpos, "qvel": noise * normal}
+        return {"qpos": qpos, "qvel": noise * normal_of(uniform[:, robot.nq :])}
 
     def actuate(self, action: Tensor) -> None:
         super().actuate(action)
