@@ -105,6 +105,9 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
                 env.step(action)
             found["environment"].append((clock() - started) / steps)
         started = clock()
+        env._follow_up(rows, dict(env._buffers.obs))
+        found["restart"].append(clock() - started)
+        started = clock()
         for number, each in enumerate(controls):
             ctrl[:] = each
             batch.step(nstep=task.frame_skip, stage=task.stage)
@@ -112,9 +115,6 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
                 due = np.arange(number % 5, INSTANCES, 5, dtype=np.int32)
                 batch.ray(*(part[due] for part in rays), geomgroup=TERRAIN_GROUP, ids=due)
         found["bare"].append((clock() - started) / steps)
-        started = clock()
-        env._follow_up(rows, dict(env._buffers.obs))
-        found["restart"].append(clock() - started)
     env.close()
     ratios = [a / b for a, b in zip(found["bare"], found["environment"], strict=True)]
     restarts = [a / b for a, b in zip(found["restart"], found["environment"], strict=True)]
