@@ -61,6 +61,7 @@ class Place:
 
     def __post_init__(self) -> None:
         x = self.position[:, 0]
+        self._depth: Tensor | None = None
         self.number = self.track.block_of(x)
         """The block under the base [n]."""
         self.along = x - BLOCK * self.number
@@ -121,7 +122,12 @@ class Place:
         return (extent * passed).sum(1)
 
     def penetration(self) -> Tensor:
-        """How deep each point is inside the obstacle of its block [n, K] (m)."""
+        """How deep each point is inside the obstacle of its block [n, K] (m); found once, whoever asks."""
+        if self._depth is None:
+            self._depth = self._penetration()
+        return self._depth
+
+    def _penetration(self) -> Tensor:
         track, rows = self.track, self.rows
         x, y, z = self.points.unbind(-1)
         number = track.block_of(x)
