@@ -167,7 +167,10 @@ def _ask(child: subprocess.Popen[str], what: str) -> Any:
     assert child.stdout is not None
     child.stdin.write(f"{what}\n")
     child.stdin.flush()
-    return json.loads(child.stdout.readline())
+    for line in child.stdout:
+        if line.startswith(("{", "[")):  # Warp prints there too
+            return json.loads(line)
+    raise SystemExit(f"a process ended with {child.wait()} before it answered; what it said stands above")
 
 
 if __name__ == "__main__":
