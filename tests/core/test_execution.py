@@ -74,8 +74,21 @@ def test_a_compiler_that_fails_on_large_kernels_is_asked_for_smaller_ones(caplog
         for _ in range(3):
             assert torch.allclose(function(torch.ones(5)), torch.tensor(2.0).sin())
     assert asked == [None, {"max_fusion_size": 24}]
-    assert function._proven
+    assert function._fast is not None
     assert "cannot be compiled" not in caplog.text
+
+
+def test_why_it_cannot_be_compiled_names_the_cause_in_another_process(caplog, monkeypatch):
+    said = "SubprocException: An exception occurred in a subprocess:\n\nTraceback\nRuntimeError: PassManager::run failed\n\nSet X=1"
+
+    def fail(*arguments):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(torch, "compile", lambda function, **how: fail)
+    function = Execution(ExecutionConfig("compiled")).compiled(lambda x: 2.0 * x)
+    with caplog.at_level(logging.WARNING, "gaitway"):
+        assert function(torch.ones(())) == 2.0
+    assert "in a subprocess: RuntimeError: PassManager::run failed" in caplog.text
 
 
 def test_an_error_of_a_compiled_function_keeps_its_own_words():

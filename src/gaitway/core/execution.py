@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -273,30 +274,29 @@ class _Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._fast: Callable[..., Any] | None = _compile(function)
-        self._proven = False
+        self._fast: Callable[..., Any] | None = None
+        self._failed = False
 
     def __call__(self, *arguments: Any) -> Any:
-        if self._fast is None:
-            return self.function(*arguments)
-        if self._proven:
+        if self._fast is not None:
             return self._fast(*arguments)
-        with _making:
-            for kernels in ("whole", "smaller"):
-                if kernels == "smaller":
-                    self._fast = _compile(self.function, {"max_fusion_size": SMALLER_KERNELS})
-                try:
-                    result = self._fast(*arguments)
-                    self._proven = True
-                    return result
-                except Exception as error:
-                    failed = _first_line(error)
-            log.warning("%s cannot be compiled and runs as it is: %s", _name(self.function), failed)
-            self._fast = None
+        if not self._failed:
+            with _making:
+                for options in (None, {"max_fusion_size": SMALLER_KERNELS}):
+                    fast = _compile(self.function, options)
+                    try:
+                        result = fast(*arguments)
+                    except Exception as error:
+                        reason = _first_line(error)
+                    else:
+                        self._fast = fast
+                        return result
+            log.warning("%s cannot be compiled and runs as it is: %s", _name(self.function), reason)
+            self._failed = True
         return self.function(*arguments)  # an error of the function itself shows here, in its own words
 
 
-def _compile(function: Callable[..., Any], options: dict[str, Any] | None = None) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any], options: dict[str, Any] | None) -> Callable[..., Any]:
     return torch.compile(_with_own_code(function), dynamic=False, fullgraph=True, options=options)
 
 
@@ -326,5 +326,9 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
+    """The first line, and the cause that it announces: torch tells of its compiler's processes in many."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines[1:] if re.match(r"\w*(Error|Exception): ", line)]
+    if causes and lines[0].endswith(":"):
+        return f"{lines[0]} {causes[-1]}"
     return lines[0] if lines else type(error).__name__
