@@ -79,7 +79,9 @@ def test_a_compiler_that_fails_on_large_kernels_is_asked_for_smaller_ones(caplog
 
 
 def test_why_it_cannot_be_compiled_names_the_cause_in_another_process(caplog, monkeypatch):
-    said = "SubprocException: An exception occurred in a subprocess:\n\nTraceback\nRuntimeError: PassManager::run failed\n"
+    said = (
+        "SubprocException: An exception occurred in a subprocess:\n\nTraceback\nRuntimeError: PassManager::run failed\n"
+    )
 
     def fail(*arguments):
         raise RuntimeError(said)
