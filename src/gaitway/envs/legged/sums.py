@@ -21,9 +21,13 @@ class EpisodeSums:
 
     def __init__(self, names: Sequence[str], feet: int, warm_up: float) -> None:
         self.names, self.warm_up = (*names, *measure_names(feet)), warm_up
-        self.totals = tuple(f"{name}_episode" for name in self.names)
-        """The metrics that are the columns of `memory["sums"]`, in their order."""
-        self.metrics = ("fell", "velocity_error", "yaw_error", TORQUE_METRIC, *self.totals)
+        self.metrics = (
+            "fell",
+            "velocity_error",
+            "yaw_error",
+            TORQUE_METRIC,
+            *(f"{name}_episode" for name in self.names),
+        )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """What an episode carries, per instance."""
@@ -63,4 +67,4 @@ class EpisodeSums:
             "yaw_error": yaw_error.abs(),
             TORQUE_METRIC: memory[TORQUE_METRIC],
         }
-        return metrics | dict(zip(self.totals, memory["sums"].unbind(1), strict=True))
+        return metrics | dict(zip(self.metrics[len(metrics) :], memory["sums"].unbind(1), strict=True))

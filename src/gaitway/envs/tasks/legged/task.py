@@ -302,9 +302,8 @@ class LeggedTask(BatchTask):
     def outcome(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, metrics: Arrays) -> None:
         paid, ends, measured = self._logic.judge(self._physics, self._substeps if self._records else None)
         reward[:], terminated[:] = paid.numpy(), ends.numpy()
-        totals = dict(zip(self._logic.sums.totals, self.memory["sums"].T, strict=True))
-        for name, value in measured.items():  # most are totals: as rows of an array they take a third of the time
-            metrics[name][:] = totals[name] if name in totals else value.numpy()
+        for name, value in measured.items():
+            metrics[name][:] = value.numpy()
         if self.faulty is not None:
             for name in FALLS:
                 metrics[name][self.faulty] = 1.0
