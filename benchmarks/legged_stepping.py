@@ -63,14 +63,21 @@ def noted_controls(task: LeggedTask) -> Iterator[list[np.ndarray]]:
         del task.before_step  # type: ignore[method-assign]
 
 
-def bare_seconds(task: LeggedTask, batch: Batch, controls: Sequence[np.ndarray]) -> float:
-    """How long the simulator alone takes for steps under `controls`, from the present states of `batch`."""
+def make_again(
+    task: LeggedTask,
+    batch: Batch,
+    controls: Sequence[np.ndarray],
+    rays: tuple[np.ndarray, np.ndarray] | None = None,
+) -> None:
+    """Have the simulator alone make steps under `controls`, from the present states of `batch`, and cast a fifth of
+    `rays` in each."""
     ctrl = batch.bind("ctrl")
-    began = time.perf_counter()
-    for each in controls:
+    for number, each in enumerate(controls):
         ctrl[:] = each
         batch.step(nstep=task.frame_skip, stage=task.stage)
-    return time.perf_counter() - began
+        if rays is not None:
+            due = np.arange(number % 5, batch.nsim, 5, dtype=np.int32)
+            batch.ray(*(part[due] for part in rays), geomgroup=TERRAIN_GROUP, ids=due)
 
 
 def camera_rays(task: LeggedTask) -> tuple[np.ndarray, np.ndarray] | None:
@@ -90,7 +97,6 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
     for action in actions:
         env.step(action)
     batch = bare(task, threads, task.batch.state)
-    ctrl = batch.bind("ctrl")
     rows = np.arange(0, INSTANCES, 10, dtype=np.int32)
     rays = camera_rays(task)
     found: dict[str, list[float]] = {"environment": [], "bare": [], "restart": []}
@@ -108,12 +114,7 @@ def measured(id: str, threads: int, rounds: int, steps: int, clock: Callable[[],
         env._follow_up(rows, dict(env._buffers.obs))
         found["restart"].append(clock() - started)
         started = clock()
-        for number, each in enumerate(controls):
-            ctrl[:] = each
-            batch.step(nstep=task.frame_skip, stage=task.stage)
-            if rays is not None:
-                due = np.arange(number % 5, INSTANCES, 5, dtype=np.int32)
-                batch.ray(*(part[due] for part in rays), geomgroup=TERRAIN_GROUP, ids=due)
+        make_again(task, batch, controls, rays)
         found["bare"].append((clock() - started) / steps)
     env.close()
     ratios = [a / b for a, b in zip(found["bare"], found["environment"], strict=True)]
